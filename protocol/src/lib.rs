@@ -1,2 +1,10 @@
 //! Kafka's wire: ids, codec, messages, record batches. No I/O.
+//!
+//! Reading order: `ids` (the numbers), `codec` (how fields are written), `header` (what precedes a message), `api`
+//! (which requests and errors there are), `messages` (one file per request, generated from `schema/`).
+
+pub mod api;
+pub mod codec;
+pub mod header;
 pub mod ids;
+pub mod messages;
