@@ -56,12 +56,6 @@ impl ErrorCode {
     }
 }
 
-impl Default for ErrorCode {
-    fn default() -> Self {
-        Self::None
-    }
-}
-
 impl fmt::Display for ErrorCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())

@@ -7,6 +7,8 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 
+use crate::codec::{Form, WireError};
+
 /// A message that is never in compact form.
 const NEVER: i16 = i16::MAX;
 
@@ -77,6 +79,18 @@ impl ApiKey {
     #[must_use]
     pub const fn is_flexible(self, version: i16) -> bool {
         version >= self.flexible_from()
+    }
+
+    /// The form of a message of `version`.
+    ///
+    /// # Errors
+    /// `Version` if there is no such version.
+    pub const fn form(self, version: i16) -> Result<Form, WireError> {
+        let versions = self.versions();
+        if version < *versions.start() || version > *versions.end() {
+            return Err(WireError::Version(version));
+        }
+        Ok(Form::of(version, self.flexible_from()))
     }
 
     /// Version of the header before a request of `version`.
@@ -229,5 +243,18 @@ mod tests {
             assert!(key.versions().start() <= key.versions().end());
             assert_eq!(key.is_private(), key.key() > 92);
         }
+    }
+
+    #[test]
+    fn every_table_agrees_with_its_key() {
+        macro_rules! check {
+            ($($api:ident $module:ident $versions:expr, $flexible:expr, $request:ident $response:ident;)*) => {
+                $(
+                    assert_eq!(ApiKey::$api.versions(), $versions, "{}", ApiKey::$api);
+                    assert_eq!(ApiKey::$api.flexible_from(), $flexible, "{}", ApiKey::$api);
+                )*
+            };
+        }
+        crate::for_each_api!(check);
     }
 }
