@@ -4,6 +4,7 @@
 //! (which requests and errors there are), `messages` (one file per request, generated from `schema/`).
 
 pub mod api;
+pub mod batch;
 pub mod codec;
 pub mod header;
 pub mod ids;
