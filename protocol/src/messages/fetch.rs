@@ -300,7 +300,7 @@ impl Encode for ForgottenTopic {
     }
 }
 
-/// Element of `FetchRequest::replica_state`.
+/// Value of `FetchRequest::replica_state`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ReplicaState {
     /// All versions.
@@ -568,7 +568,7 @@ impl Encode for AbortedTransaction {
     }
 }
 
-/// Element of `PartitionData::diverging_epoch`.
+/// Value of `PartitionData::diverging_epoch`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct EpochEndOffset {
     /// All versions.
@@ -602,7 +602,7 @@ impl Encode for EpochEndOffset {
     }
 }
 
-/// Element of `PartitionData::current_leader`.
+/// Value of `PartitionData::current_leader`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct LeaderIdAndEpoch {
     /// All versions.
@@ -636,7 +636,7 @@ impl Encode for LeaderIdAndEpoch {
     }
 }
 
-/// Element of `PartitionData::snapshot_id`.
+/// Value of `PartitionData::snapshot_id`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SnapshotId {
     /// All versions.

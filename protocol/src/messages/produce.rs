@@ -306,7 +306,7 @@ impl Encode for BatchIndexAndErrorMessage {
     }
 }
 
-/// Element of `PartitionProduceResponse::current_leader`.
+/// Value of `PartitionProduceResponse::current_leader`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct LeaderIdAndEpoch {
     /// All versions.

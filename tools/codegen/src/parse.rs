@@ -92,7 +92,8 @@ fn fields(api: &mut Api, mut part: Struct, lines: &[Line<'_>], head: usize) -> R
         let inside = lines.get(next + 1).is_some_and(|below| below.depth > depth);
         next = match (inside, element(&field.kind)) {
             (true, Type::Struct(name)) => {
-                let comment = format!("Element of `{}::{}`.", part.name, field.name);
+                let relation = if matches!(field.kind, Type::List(_)) { "Element" } else { "Value" };
+                let comment = format!("{relation} of `{}::{}`.", part.name, field.name);
                 let inner = Struct { name: name.clone(), comment, versions: field.versions, fields: Vec::new() };
                 fields(api, inner, lines, next)?
             }
