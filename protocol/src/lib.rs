@@ -6,6 +6,10 @@
 pub mod api;
 pub mod batch;
 pub mod codec;
+pub mod fetch_response;
+pub mod fetch_view;
 pub mod header;
 pub mod ids;
 pub mod messages;
+pub mod produce_view;
+pub mod topic_ref;

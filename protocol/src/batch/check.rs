@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 use super::compression::{Compression, Decompressor, output_len_max};
 use super::crc;
-use super::error::{BatchError, BatchErrorCode};
+use super::error::BatchError;
 use super::header::{
     Attributes, BatchHeader, CRC_START, HEADER_LEN, LENGTH_END, NO_TIMESTAMP_MS, at, read_i16, read_i32, read_i64,
     read_u32,
@@ -21,6 +21,7 @@ use super::header::{
 use super::judge::{judge_records, refuse};
 use super::placed::CheckedBatch;
 use super::walk::{Damage, InMemory, Streamed};
+use crate::api::error::ErrorCode;
 
 /// Whether records without a key may come in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,7 +102,9 @@ impl<'a> RawBatch<'a> {
     /// Whether [`Self::check`] will have to decompress, and so may take milliseconds. A guess on untrusted bytes.
     #[must_use]
     pub fn looks_compressed(&self) -> bool {
-        self.bytes.first_chunk().is_some_and(|h| Attributes::from_bits(read_i16(h, at::ATTRIBUTES)).compression_bits() != 0)
+        self.bytes
+            .first_chunk()
+            .is_some_and(|h| Attributes::from_bits(read_i16(h, at::ATTRIBUTES)).compression_bits() != 0)
     }
 
     /// All checks of a client's batch.
@@ -119,7 +122,7 @@ impl<'a> RawBatch<'a> {
         }
         if bytes.len() > limits.batch_bytes_max {
             let message = format!("batch of {} bytes, {} are allowed", bytes.len(), limits.batch_bytes_max);
-            return Err(BatchError::whole(BatchErrorCode::MessageTooLarge, message));
+            return Err(BatchError::whole(ErrorCode::MessageTooLarge, message));
         }
         check_crc(header, bytes)?;
         check_count(header)?;
@@ -168,12 +171,12 @@ fn one_batch(bytes: &Bytes) -> Result<&[u8; HEADER_LEN], BatchError> {
 fn supported_compression(attributes: Attributes, produce_version: i16) -> Result<Compression, BatchError> {
     match attributes.compression() {
         Some(Compression::Zstd) if produce_version < ZSTD_SINCE => Err(BatchError::whole(
-            BatchErrorCode::UnsupportedCompressionType,
+            ErrorCode::UnsupportedCompressionType,
             format!("produce version {produce_version} may not use zstd, {ZSTD_SINCE} may"),
         )),
         Some(compression) => Ok(compression),
         None => Err(BatchError::whole(
-            BatchErrorCode::UnsupportedCompressionType,
+            ErrorCode::UnsupportedCompressionType,
             format!("compression codec {} is not defined", attributes.compression_bits()),
         )),
     }

@@ -4,34 +4,7 @@ use std::borrow::Cow;
 
 use thiserror::Error;
 
-/// The Kafka error codes a batch can earn before it reaches the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BatchErrorCode {
-    /// 2: the bytes are damaged; the client may send them again.
-    CorruptMessage,
-    /// 10: larger than the topic allows, before or after decompression; clients split the batch.
-    MessageTooLarge,
-    /// 32: a record's time is outside the topic's bounds, or the client claims the broker's kind of time.
-    InvalidTimestamp,
-    /// 76: a codec that this request version, or nobody, knows.
-    UnsupportedCompressionType,
-    /// 87: the batch contradicts itself or the topic.
-    InvalidRecord,
-}
-
-impl BatchErrorCode {
-    /// Kafka's number.
-    #[must_use]
-    pub const fn code(self) -> i16 {
-        match self {
-            Self::CorruptMessage => 2,
-            Self::MessageTooLarge => 10,
-            Self::InvalidTimestamp => 32,
-            Self::UnsupportedCompressionType => 76,
-            Self::InvalidRecord => 87,
-        }
-    }
-}
+use crate::api::error::ErrorCode;
 
 /// One record that is at fault: an entry of `record_errors` (Produce response v8+).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,8 +19,9 @@ pub struct RecordFault {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{message}")]
 pub struct BatchError {
-    /// Kafka's code.
-    pub code: BatchErrorCode,
+    /// Kafka's code: CORRUPT_MESSAGE (the client may send the bytes again), MESSAGE_TOO_LARGE (clients split the batch),
+    /// INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE or INVALID_RECORD (final).
+    pub code: ErrorCode,
     /// The response's `error_message`.
     pub message: Cow<'static, str>,
     /// Single records at fault, in order; empty if the batch as a whole is. At most [`RECORD_FAULTS_MAX`].
@@ -58,15 +32,15 @@ pub struct BatchError {
 pub const RECORD_FAULTS_MAX: usize = 100;
 
 impl BatchError {
-    pub(super) fn whole(code: BatchErrorCode, message: impl Into<Cow<'static, str>>) -> Self {
+    pub(super) fn whole(code: ErrorCode, message: impl Into<Cow<'static, str>>) -> Self {
         Self { code, message: message.into(), records: Vec::new() }
     }
 
     pub(super) fn corrupt(message: impl Into<Cow<'static, str>>) -> Self {
-        Self::whole(BatchErrorCode::CorruptMessage, message)
+        Self::whole(ErrorCode::CorruptMessage, message)
     }
 
     pub(super) fn invalid(message: impl Into<Cow<'static, str>>) -> Self {
-        Self::whole(BatchErrorCode::InvalidRecord, message)
+        Self::whole(ErrorCode::InvalidRecord, message)
     }
 }

@@ -6,9 +6,10 @@
 //! and the walk goes on, so that the answer can name all of them; the batch is refused at the end.
 
 use super::check::{CheckLimits, NullKeys};
-use super::error::{BatchError, BatchErrorCode, RECORD_FAULTS_MAX, RecordFault};
+use super::error::{BatchError, RECORD_FAULTS_MAX, RecordFault};
 use super::header::{BatchHeader, TimestampType};
 use super::walk::{Damage, LargestTimestamp, RecordShape, Source, record};
+use crate::api::error::ErrorCode;
 
 /// A rule of the topic that one record breaks.
 enum Fault {
@@ -75,10 +76,10 @@ impl Noted {
         // One wrong time decides the code of the whole answer, as in Kafka.
         let (code, message) = if self.wrong_time {
             let message = "one or more records have been rejected due to invalid timestamp".into();
-            (BatchErrorCode::InvalidTimestamp, message)
+            (ErrorCode::InvalidTimestamp, message)
         } else {
             let message = format!("{} records have been rejected, see record errors", self.count).into();
-            (BatchErrorCode::InvalidRecord, message)
+            (ErrorCode::InvalidRecord, message)
         };
         BatchError { code, message, records: self.records }
     }
@@ -98,7 +99,7 @@ impl Fault {
 /// The refusal of a batch whose record `index` breaks the format.
 pub(super) fn refuse(damage: Damage, index: u32) -> BatchError {
     match damage {
-        Damage::TooLarge(error) => BatchError::whole(BatchErrorCode::MessageTooLarge, error.to_string()),
+        Damage::TooLarge(error) => BatchError::whole(ErrorCode::MessageTooLarge, error.to_string()),
         Damage::Stream(error) => BatchError::invalid(error.to_string()),
         Damage::EndOfBatch => BatchError::invalid(format!("batch ends before the end of record {index}")),
         Damage::BytesLeft => BatchError::invalid("bytes are left after the last record"),

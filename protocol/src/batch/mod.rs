@@ -7,12 +7,11 @@
 //! Read `header` (the layout) first, then `check`, `judge` and `walk` (what a client may send), `placed`, `scan`; then
 //! `compression` with `snappy` and `lz4_frame`; `build`, `record` and `records` are for those who look inside. Pure.
 
-pub(crate) mod cursor;
-
 mod build;
 mod check;
 mod compression;
 pub mod crc;
+mod cursor;
 mod error;
 mod header;
 mod judge;
@@ -30,7 +29,7 @@ pub use build::{BatchBuilder, NewRecord};
 pub use check::{CheckLimits, NullKeys, RawBatch, TimestampRule};
 pub use compression::{Compression, DecompressError, compress, decompress, output_len_max};
 pub use cursor::Malformed;
-pub use error::{BatchError, BatchErrorCode, RECORD_FAULTS_MAX, RecordFault};
+pub use error::{BatchError, RECORD_FAULTS_MAX, RecordFault};
 pub use header::{
     Attributes, BatchHeader, BatchProducer, CRC_START, HEADER_LEN, HeaderError, LENGTH_END, MAGIC, NO_TIMESTAMP_MS,
     TimestampType,
@@ -38,4 +37,6 @@ pub use header::{
 pub use placed::{CheckedBatch, PlacedBatch, StampedTime};
 pub use record::{Header, Headers, HeadersIter, Record};
 pub use records::{BatchRecords, PlacedRecord, RecordsError, RecordsIter, for_each_record};
-pub use scan::{Replicated, Scan, ScanEnd, StoredBatch, check_replicated, extend_crc, headers, scan, slice_crc, stated_len};
+pub use scan::{
+    Replicated, Scan, ScanEnd, StoredBatch, check_replicated, extend_crc, headers, scan, slice_crc, stated_len,
+};

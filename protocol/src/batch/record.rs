@@ -42,7 +42,7 @@ impl<'a> Record<'a> {
     pub(super) fn read(cursor: &mut Cursor<'a>) -> Result<Self, Malformed> {
         let len = usize::try_from(cursor.varint()?).map_err(|_| cursor.wrong("negative record length"))?;
         let mut body = Cursor::new(cursor.take(len)?);
-        body.i8()?;
+        body.byte()?;
         let timestamp_delta = body.varlong()?;
         let offset_delta = body.varint()?;
         let key = body.varint_bytes()?;

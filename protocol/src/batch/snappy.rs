@@ -120,10 +120,7 @@ mod tests {
         let mut framed = compress(&[]).unwrap();
         framed.extend_from_slice(&7i32.to_be_bytes());
         framed.extend_from_slice(&raw);
-        assert!(matches!(
-            decompress(Compression::Snappy, &framed, 1 << 20),
-            Err(DecompressError::TooLarge { .. })
-        ));
+        assert!(matches!(decompress(Compression::Snappy, &framed, 1 << 20), Err(DecompressError::TooLarge { .. })));
     }
 
     #[test]
@@ -131,10 +128,7 @@ mod tests {
         for len in [-1, i32::MIN, 1, i32::MAX] {
             let mut framed = compress(&[]).unwrap();
             framed.extend_from_slice(&len.to_be_bytes());
-            assert!(matches!(
-                decompress(Compression::Snappy, &framed, 1 << 20),
-                Err(DecompressError::Damaged { .. })
-            ));
+            assert!(matches!(decompress(Compression::Snappy, &framed, 1 << 20), Err(DecompressError::Damaged { .. })));
         }
     }
 }

@@ -17,6 +17,7 @@
 //! Cost: one pass, no allocation for an uncompressed batch.
 
 use super::compression::{DecompressError, Decompressor};
+use super::cursor::{read_varint, read_varlong};
 use super::header::NO_TIMESTAMP_MS;
 
 /// Why the records of a batch are refused.
@@ -98,34 +99,12 @@ fn skip_nullable<S: Source>(source: &mut S) -> Result<bool, Damage> {
 
 #[inline]
 fn varint<S: Source>(source: &mut S) -> Result<i32, Damage> {
-    let mut value = 0u32;
-    for shift in (0..35).step_by(7) {
-        let byte = source.byte()?;
-        if shift == 28 && byte > 0x0f {
-            break;
-        }
-        value |= u32::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Ok((value >> 1).cast_signed() ^ -(value & 1).cast_signed());
-        }
-    }
-    Err(Damage::Record("varint longer than 32 bits"))
+    read_varint(|| source.byte())?.ok_or(Damage::Record("varint longer than 32 bits"))
 }
 
 #[inline]
 fn varlong<S: Source>(source: &mut S) -> Result<i64, Damage> {
-    let mut value = 0u64;
-    for shift in (0..70).step_by(7) {
-        let byte = source.byte()?;
-        if shift == 63 && byte > 1 {
-            break;
-        }
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Ok((value >> 1).cast_signed() ^ -(value & 1).cast_signed());
-        }
-    }
-    Err(Damage::Record("varint longer than 64 bits"))
+    read_varlong(|| source.byte())?.ok_or(Damage::Record("varint longer than 64 bits"))
 }
 
 /// Records that lie in memory as they are.
