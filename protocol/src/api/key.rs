@@ -154,7 +154,7 @@ api_keys! {
     24 AddPartitionsToTxn 0..=5 3
     25 AddOffsetsToTxn 0..=4 3
     26 EndTxn 0..=5 3
-    27 WriteTxnMarkers 1..=2 1
+    27 WriteTxnMarkers 1..=1 1
     28 TxnOffsetCommit 0..=5 3
     29 DescribeAcls 1..=3 2
     30 CreateAcls 1..=3 2

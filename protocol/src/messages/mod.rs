@@ -82,7 +82,7 @@ macro_rules! for_each_api {
             AddPartitionsToTxn add_partitions_to_txn 0..=5, 3, AddPartitionsToTxnRequest AddPartitionsToTxnResponse;
             AddOffsetsToTxn add_offsets_to_txn 0..=4, 3, AddOffsetsToTxnRequest AddOffsetsToTxnResponse;
             EndTxn end_txn 0..=5, 3, EndTxnRequest EndTxnResponse;
-            WriteTxnMarkers write_txn_markers 1..=2, 1, WriteTxnMarkersRequest WriteTxnMarkersResponse;
+            WriteTxnMarkers write_txn_markers 1..=1, 1, WriteTxnMarkersRequest WriteTxnMarkersResponse;
             TxnOffsetCommit txn_offset_commit 0..=5, 3, TxnOffsetCommitRequest TxnOffsetCommitResponse;
             DescribeAcls describe_acls 1..=3, 2, DescribeAclsRequest DescribeAclsResponse;
             CreateAcls create_acls 1..=3, 2, CreateAclsRequest CreateAclsResponse;
