@@ -11,7 +11,7 @@
 //!                    1 current_leader { leader_id i32 · leader_epoch i32 · tags }
 //!                    2 snapshot_id { end_offset i64 · epoch i32 · tags } ] · tags ]
 //! · tags (12..): 0 node_endpoints [ id i32 · host string · port i32 · rack nullable string · tags ] (16..)
-//!                23040 private to our own replicas
+//!                23040 nullable bytes, private to our own replicas (17..)
 //! ```
 //! Path: the last step of a fetched batch: from the log's ranges to the socket's writev. Pure.
 //!
@@ -23,7 +23,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::codec::{Form, WireError, Writer};
-use crate::fetch_view::{FETCH_VERSIONS, PRIVATE_TAG};
+use crate::fetch_view::{FETCH_VERSIONS, PRIVATE_FROM, PRIVATE_TAG};
 use crate::ids::{BrokerId, LeaderEpoch, Offset, ProducerId};
 use crate::topic_ref::TopicRef;
 
@@ -231,7 +231,7 @@ impl FetchResponseWriter {
     }
 
     /// Ends the response: brokers named as leaders (left out below version 16), and our private field for a replica of
-    /// ours. The pieces are to be sent one after the other. Panics if topics or partitions are missing.
+    /// ours (left out below version 17). The pieces are to be sent one after the other. Panics if topics or partitions are missing.
     ///
     /// # Errors
     /// `TooLarge` if the whole response reaches 2 GiB.
@@ -318,6 +318,7 @@ impl FetchResponseWriter {
 
     fn response_tags(&mut self, endpoints: &[NodeEndpoint<'_>], private: Option<&[u8]>) -> Result<(), WireError> {
         let with_endpoints = self.version >= ENDPOINTS_FROM && !endpoints.is_empty();
+        let private = private.filter(|_| self.version >= PRIVATE_FROM);
         self.out.tagged(|tags| {
             if with_endpoints {
                 tags.field(0, |out| {
@@ -333,10 +334,7 @@ impl FetchResponseWriter {
                 })?;
             }
             if let Some(bytes) = private {
-                tags.field(PRIVATE_TAG, |out| {
-                    out.raw(bytes);
-                    Ok(())
-                })?;
+                tags.field(PRIVATE_TAG, |out| out.bytes(bytes))?;
             }
             Ok(())
         })

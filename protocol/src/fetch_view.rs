@@ -9,7 +9,7 @@
 //!       · tags: 0 replica_directory_id uuid (17..), 1 high_watermark i64 (18..) ] · tags ]
 //! · forgotten_topics [ name or topic_id · partitions [ i32 ] · tags ] (7..) · rack_id string (11..)
 //! · tags: 0 cluster_id nullable string (12..), 1 replica_state { replica_id i32 · replica_epoch i64 · tags } (15..),
-//!         23040 private to our own replicas
+//!         23040 nullable bytes, private to our own replicas (17..)
 //! ```
 //! Compact and tagged from version 12.
 //!
@@ -32,8 +32,10 @@ const COMPACT_FROM: i16 = 12;
 const TOPIC_ID_FROM: i16 = 13;
 const REPLICA_STATE_FROM: i16 = 15;
 
-/// Tagged field at the top level of request and response that only our own replicas use.
+/// Tagged field at the top level of request and response that only our own replicas use: nullable bytes.
 pub const PRIVATE_TAG: u32 = 23_040;
+/// First version that has it.
+pub const PRIVATE_FROM: i16 = 17;
 
 /// Which records a consumer may see.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -263,7 +265,7 @@ impl FetchView {
         self.fields.cluster_id.map(|span| span.text(&self.frame))
     }
 
-    /// Our private tagged field, as sent.
+    /// What is in our private tagged field.
     #[must_use]
     pub fn private_field(&self) -> Option<Bytes> {
         self.fields.private.map(|span| span.slice(&self.frame))
@@ -320,10 +322,11 @@ impl Fields {
                 self.replica_epoch = r.i64()?;
                 r.skip_tagged()?;
             }
-            PRIVATE_TAG => {
-                let len = r.remaining();
-                r.take(len)?;
-                self.private = Some(Span::behind(r, len)?);
+            PRIVATE_TAG if version >= PRIVATE_FROM => {
+                if let Some(len) = r.nullable_count(1)? {
+                    r.take(len)?;
+                    self.private = Some(Span::behind(r, len)?);
+                }
             }
             _ => return Ok(Tagged::Unknown),
         }
