@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use bytes::{Bytes, BytesMut};
+use kafka_protocol::ResponseError;
 use kafka_protocol::messages::{ApiKey as TheirKey, RequestKind, ResponseKind};
 use sakia_codegen::schema::Api;
 use sakia_protocol::api::ApiKey;
+use sakia_protocol::api::error::ErrorCode;
 use sakia_protocol_oracle::frame::{Tags, message};
 use sakia_protocol_oracle::random::Random;
 use sakia_protocol_oracle::{Side, ours};
@@ -97,4 +99,23 @@ fn a_stated_default_means_the_same_to_both() {
             differences.note(api, side, version, &theirs(api.key, side, version, frame), &ours);
         }
     });
+}
+
+#[test]
+fn error_codes_have_kafkas_names() {
+    let mut shared = 0;
+    for error in ErrorCode::ALL {
+        let camel_case: String =
+            error.name().split('_').map(|word| format!("{}{}", &word[..1], word[1..].to_lowercase())).collect();
+        assert_eq!(camel_case, format!("{error:?}"));
+        match ResponseError::try_from_code(error.code()) {
+            Some(ResponseError::Unknown(_)) => {}
+            Some(theirs) => {
+                assert_eq!(format!("{theirs:?}"), camel_case, "code {}", error.code());
+                shared += 1;
+            }
+            None => assert_eq!(*error, ErrorCode::None),
+        }
+    }
+    assert!(shared > 120, "only {shared} codes are shared");
 }

@@ -75,7 +75,7 @@ fn formatted(source: &str) -> Result<String, String> {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
-        // A message file is smaller than a pipe's buffer plus what rustfmt reads at once: it reads all before it writes.
+        // rustfmt reads all of its input before it writes, so neither pipe can fill up against the other.
         rustfmt.stdin.take().expect("standard input was asked for above").write_all(source.as_bytes())?;
         let output = rustfmt.wait_with_output()?;
         Ok((output.status.success(), output.stdout))
