@@ -62,6 +62,12 @@ impl Handle {
     pub fn number(&self) -> u64 {
         self.0.number
     }
+    /// The number, not closed any more by a drop, when this is the last clone.
+    pub(crate) fn into_number(self) -> Option<u64> {
+        let mut open = Rc::try_unwrap(self.0).ok()?;
+        open.owner = Weak::new();
+        Some(open.number)
+    }
 }
 
 impl Drop for OpenHandle {

@@ -28,3 +28,8 @@ pub const BLOCKING_THREADS: usize = 4;
 pub const READ_ARENA_BYTES: usize = 32 << 20;
 /// The longest read with one operation. Longer ones are cut by the caller (asserted).
 pub const READ_BYTES_MAX: usize = 1 << 30;
+/// Free 2 MiB regions that an arena keeps. At the bound a region goes back to the system.
+pub const FREE_REGIONS_MAX: usize = 8;
+
+/// Open files a broker needs at least: connections, segments and their indexes. Below it the broker does not start.
+pub const OPEN_FILES_MIN: u64 = 4096;

@@ -46,6 +46,7 @@ impl<T> Slots<T> {
         value
     }
 
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.occupied
     }
