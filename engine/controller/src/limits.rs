@@ -26,7 +26,19 @@ pub const PRODUCER_ID_BLOCK: i64 = 1_000;
 
 /// Events kept for brokers that follow the log; an older reader takes the whole image.
 pub const RECENT_EVENTS_MAX: usize = 10_000;
+/// Snapshots on disk; older ones are removed.
+pub const SNAPSHOTS_KEPT: usize = 2;
+/// Entries after which a snapshot is made.
+pub const ENTRIES_PER_SNAPSHOT: u64 = 20_000;
+/// Entries that stay in log and memory behind a snapshot, for a controller that is a little late.
+pub const ENTRIES_KEPT: u64 = 5_000;
 /// Bytes of one record in the controller's own log; a longer one is our mistake or damage.
-pub const LOG_RECORD_BYTES_MAX: usize = 64 * 1024 * 1024;
+pub const LOG_RECORD_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Bytes after which no further record joins a write of the controller's log; the next write takes it.
+pub const LOG_WRITE_BYTES_SOFT_MAX: usize = 4 * 1024 * 1024;
+/// Jobs taken from the queue of the controller's log at once.
+pub const LOG_JOBS_PER_WRITE_MAX: usize = 256;
+/// Jobs waiting for the controller's log; raft waits for room beyond.
+pub const LOG_JOBS_WAITING_MAX: usize = 1_024;
 
 const _: () = assert!(TOPIC_PARTITIONS_MAX <= CLUSTER_PARTITIONS_MAX);

@@ -1,0 +1,469 @@
+//! One controller node: the log, the image, and who is alive.
+//!
+//! Path: the control shard calls `propose`, `register` and `heartbeat` for requests, and serves `image` and
+//! `events_after` to brokers. Everything runs on the shard that called `open`.
+//!
+//! Invariant: a node serves as the active controller only after its own `ActivateController` is applied, so its image
+//! holds everything before it. A node whose log failed serves nothing more (`failed` returns) and must end.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use openraft::async_runtime::WatchReceiver;
+use openraft::errors::{ClientWriteError, RaftError};
+use openraft::{BasicNode, Config, Raft, SnapshotPolicy};
+use sakia_io::{Class, Signal, Task, fs, now, sleep, spawn, timeout, wall_clock_ms};
+use sakia_protocol::ids::{BrokerEpoch, BrokerId, ControllerEpoch, MetadataIndex, Uuid};
+
+use crate::command::{ActivateController, Command, FenceBroker, Proposal, RegisterBroker};
+use crate::error::CommandError;
+use crate::event::Event;
+use crate::image::Image;
+use crate::limits::{ENTRIES_KEPT, ENTRIES_PER_SNAPSHOT};
+use crate::network::NoPeers;
+use crate::raft_types::{ProposalBytes, Quorum};
+use crate::sessions::{Heartbeat, HeartbeatAnswer, Sessions, Step, answer, decide_heartbeat};
+use crate::state_machine::StateMachine;
+use crate::store::{LogStore, OpenLogError};
+
+/// How a controller runs.
+#[derive(Clone, Debug)]
+pub struct ControllerConfig {
+    /// `node.id`.
+    pub node_id: BrokerId,
+    /// `metadata.log.dir`: the log, its snapshots and a lock.
+    pub dir: PathBuf,
+    /// Kafka's cluster id for a new cluster; drawn if `None`. A cluster keeps the one it has.
+    pub cluster_id: Option<String>,
+    /// A follower campaigns after a time drawn from this range (`controller.quorum.election.timeout.ms`).
+    pub election_timeout: Range<Duration>,
+    /// Between heartbeats of the raft leader.
+    pub heartbeat_interval: Duration,
+    /// A broker that was not heard for so long is fenced (`broker.session.timeout.ms`).
+    pub session_timeout: Duration,
+    /// How long `propose` waits; after that the outcome is unknown.
+    pub propose_timeout: Duration,
+    /// Disk space reserved for a segment of the log.
+    pub segment_bytes: usize,
+}
+
+impl ControllerConfig {
+    /// Defaults: election 300 to 600 ms, heartbeat 100 ms, session 9 s, proposals 5 s, segments of 8 MiB.
+    #[must_use]
+    pub const fn new(node_id: BrokerId, dir: PathBuf) -> Self {
+        Self {
+            node_id,
+            dir,
+            cluster_id: None,
+            election_timeout: Duration::from_millis(300)..Duration::from_millis(600),
+            heartbeat_interval: Duration::from_millis(100),
+            session_timeout: Duration::from_secs(9),
+            propose_timeout: Duration::from_secs(5),
+            segment_bytes: 8 * 1024 * 1024,
+        }
+    }
+}
+
+/// Why a controller does not open.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process has the folder.
+    #[error("controller folder {dir} is in use by another process")]
+    InUse {
+        /// The folder.
+        dir: PathBuf,
+    },
+    /// The disk refused.
+    #[error("controller folder {dir}: {source}")]
+    Disk {
+        /// The folder.
+        dir: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The log cannot be read.
+    #[error(transparent)]
+    Log(#[from] OpenLogError),
+    /// The log was purged up to an entry that no readable snapshot reaches.
+    #[error("no readable snapshot reaches entry {purged} of the controller log")]
+    SnapshotMissing {
+        /// Last purged index.
+        purged: u64,
+    },
+    /// A setting is out of range, or raft refused to start.
+    #[error("controller does not start: {reason}")]
+    Raft {
+        /// What raft said.
+        reason: String,
+    },
+}
+
+/// An accepted command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Committed {
+    /// Its place in the log.
+    pub index: MetadataIndex,
+    /// What it did.
+    pub events: Vec<Event>,
+    /// Items of a list command that were refused: place in the list, and why.
+    pub refused: Vec<(usize, CommandError)>,
+}
+
+/// Why a command was not accepted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProposeError {
+    /// Another node is the active controller, or none is; nothing was proposed.
+    #[error("this node is not the active controller")]
+    NotActive {
+        /// The raft leader, if known.
+        leader: Option<BrokerId>,
+    },
+    /// The command may be applied, now or later, or not: ask the image, or repeat what can be repeated.
+    #[error("the outcome of the command is not known")]
+    Unknown,
+    /// It was applied and refused.
+    #[error(transparent)]
+    Refused(#[from] CommandError),
+    /// The log failed; this node must end.
+    #[error("the controller has stopped")]
+    Stopped,
+}
+
+impl ProposeError {
+    /// Kafka's error code: NOT_CONTROLLER 41, REQUEST_TIMED_OUT 7, or the refusal's.
+    #[must_use]
+    pub const fn code(&self) -> i16 {
+        match self {
+            Self::NotActive { .. } | Self::Stopped => 41,
+            Self::Unknown => 7,
+            Self::Refused(error) => error.code(),
+        }
+    }
+}
+
+/// A running controller node. Clones are the same node.
+#[derive(Clone)]
+pub struct Controller(Rc<Node>);
+
+struct Node {
+    config: ControllerConfig,
+    raft: Raft<Quorum, StateMachine>,
+    machine: StateMachine,
+    /// The controller epoch in which this node is active.
+    active: Cell<Option<ControllerEpoch>>,
+    sessions: RefCell<Sessions>,
+    failed: Signal,
+    tasks: RefCell<Vec<Task<()>>>,
+    writing: RefCell<Option<Task<()>>>,
+    _lock: fs::FolderLock,
+}
+
+impl Controller {
+    /// Opens the node's log, makes it a quorum of one if it is new, and starts its tasks on this shard.
+    ///
+    /// # Errors
+    /// See `OpenError`; nothing runs then.
+    pub async fn open(config: ControllerConfig) -> Result<Self, OpenError> {
+        let dir = config.dir.clone();
+        let disk = |source| OpenError::Disk { dir: dir.clone(), source };
+        fs::create_dir_all(&dir).await.map_err(disk)?;
+        let lock = fs::lock(&dir).await.map_err(|source| match source.kind() {
+            io::ErrorKind::WouldBlock => OpenError::InUse { dir: dir.clone() },
+            _ => disk(source),
+        })?;
+        let (store, writing) = LogStore::open(&dir, raft_id(config.node_id), config.segment_bytes).await?;
+        let machine = StateMachine::open(&dir).await.map_err(disk)?;
+        if let Some(purged) = store.purged().filter(|purged| machine.applied() < Some(*purged)) {
+            return Err(OpenError::SnapshotMissing { purged: purged.index });
+        }
+        let raft = start_raft(&config, store, machine.clone()).await?;
+        let node = Node {
+            sessions: RefCell::new(Sessions::new(config.session_timeout, now().as_duration())),
+            config,
+            raft,
+            machine,
+            active: Cell::new(None),
+            failed: Signal::new(),
+            tasks: RefCell::new(Vec::new()),
+            writing: RefCell::new(Some(writing)),
+            _lock: lock,
+        };
+        let controller = Self(Rc::new(node));
+        controller.start_tasks();
+        Ok(controller)
+    }
+
+    /// Proposes a command and waits until it is applied here. Dropped midway, the outcome is unknown.
+    ///
+    /// # Errors
+    /// See `ProposeError`.
+    pub async fn propose(&self, command: impl Into<Command>) -> Result<Committed, ProposeError> {
+        let epoch = self.active_epoch().ok_or_else(|| self.not_active())?;
+        self.write(epoch, command.into()).await
+    }
+
+    /// Registers a broker process: refuses while another process with its id is alive, fences one that is not.
+    ///
+    /// # Errors
+    /// `DuplicateRegistration` until the other's session has ended; else see `ProposeError`.
+    pub async fn register(&self, command: RegisterBroker) -> Result<BrokerEpoch, ProposeError> {
+        let (broker, incarnation) = (command.broker, command.incarnation);
+        let image = self.image();
+        if let Some(other) = image.brokers.get(&broker).filter(|known| known.incarnation != incarnation) {
+            let broker_epoch = other.epoch;
+            if self.0.sessions.borrow().is_alive(broker, broker_epoch, now().as_duration()) {
+                return Err(CommandError::DuplicateRegistration { broker }.into());
+            }
+            if !other.is_fenced() {
+                self.propose(FenceBroker { broker, broker_epoch }).await?;
+            }
+        }
+        let committed = self.propose(command).await?;
+        let image = self.image();
+        let found = image.brokers.get(&broker).filter(|found| found.incarnation == incarnation);
+        let epoch = found.ok_or(CommandError::StaleBrokerEpoch { broker })?.epoch;
+        self.0.sessions.borrow_mut().hear(broker, epoch, MetadataIndex::ZERO, now().as_duration());
+        tracing::info!(%broker, %epoch, index = %committed.index, "broker registered");
+        Ok(epoch)
+    }
+
+    /// Takes a broker's heartbeat; fences, unfences or moves its leaderships away as it wishes.
+    ///
+    /// # Errors
+    /// `StaleBrokerEpoch` for a replaced process; else see `ProposeError`.
+    pub async fn heartbeat(&self, heartbeat: Heartbeat) -> Result<HeartbeatAnswer, ProposeError> {
+        self.active_epoch().ok_or_else(|| self.not_active())?;
+        let step = {
+            let mut sessions = self.0.sessions.borrow_mut();
+            decide_heartbeat(&mut sessions, &self.image(), &heartbeat, now().as_duration())?
+        };
+        match step {
+            Step::Answer(answer) => Ok(answer),
+            Step::Propose(command) => {
+                self.propose(command).await?;
+                Ok(answer(&self.image(), &heartbeat))
+            }
+            Step::Stop(command) => {
+                self.propose(command).await?;
+                self.0.sessions.borrow_mut().end(heartbeat.broker, heartbeat.broker_epoch);
+                Ok(HeartbeatAnswer { should_shut_down: true, ..answer(&self.image(), &heartbeat) })
+            }
+        }
+    }
+
+    /// The cluster after the last applied entry.
+    #[must_use]
+    pub fn image(&self) -> Arc<Image> {
+        self.0.machine.image()
+    }
+
+    /// All events above `index`, those of one index together; `None` if some are gone (take the image).
+    #[must_use]
+    pub fn events_after(&self, index: MetadataIndex) -> Option<Vec<(MetadataIndex, Event)>> {
+        self.0.machine.events_after(index)
+    }
+
+    /// Waits until an entry above `index` is applied, at most `max_wait`.
+    pub async fn wait_past(&self, index: MetadataIndex, max_wait: Duration) {
+        // Both outcomes mean: look again.
+        let _ = timeout(max_wait, self.0.machine.wait_past(index)).await;
+    }
+
+    /// The last index that is committed and applied here.
+    #[must_use]
+    pub fn commit_index(&self) -> MetadataIndex {
+        self.image().index
+    }
+
+    /// Whether this node may answer requests to the controller.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        self.active_epoch().is_some()
+    }
+
+    /// The epoch in which this node is the active controller.
+    #[must_use]
+    pub fn active_epoch(&self) -> Option<ControllerEpoch> {
+        let image_epoch = self.image().controller_epoch;
+        self.0.active.get().filter(|epoch| *epoch == image_epoch)
+    }
+
+    /// The node that leads the log, if known here.
+    #[must_use]
+    pub fn leader(&self) -> Option<BrokerId> {
+        let leader = self.0.raft.server_metrics().borrow_watched().current_leader;
+        leader.and_then(|id| i32::try_from(id).ok()).and_then(BrokerId::from_wire)
+    }
+
+    /// Returns when the node cannot go on: its log failed. The process must end.
+    pub async fn failed(&self) {
+        self.0.failed.wait().await;
+    }
+
+    /// Stops raft and its log, and waits for what is being written.
+    pub async fn shutdown(&self) {
+        self.0.active.set(None);
+        self.0.tasks.borrow_mut().clear();
+        // The library reports only that its task did not end, which ours always do.
+        let _ = self.0.raft.shutdown().await;
+        let writing = self.0.writing.borrow_mut().take();
+        if let Some(writing) = writing {
+            // A reader of the library may outlive its task; then the last write is awaited, not the end.
+            let _ = timeout(self.0.config.propose_timeout, writing).await;
+        }
+    }
+
+    fn not_active(&self) -> ProposeError {
+        ProposeError::NotActive { leader: self.leader() }
+    }
+
+    async fn write(&self, controller_epoch: ControllerEpoch, command: Command) -> Result<Committed, ProposeError> {
+        let proposal = Proposal { controller_epoch, wall_clock_ms: wall_clock_ms(), command };
+        let bytes = ProposalBytes(proposal.encode());
+        let written = timeout(self.0.config.propose_timeout, self.0.raft.client_write(bytes)).await;
+        let response = written.map_err(|_| ProposeError::Unknown)?.map_err(|error| match error {
+            RaftError::APIError(ClientWriteError::ForwardToLeader(_)) => self.not_active(),
+            RaftError::APIError(_) => ProposeError::Unknown,
+            RaftError::Fatal(_) => ProposeError::Stopped,
+        })?;
+        let decision = response.data.result.expect("a command has an outcome")?;
+        let index = MetadataIndex::new(i64::try_from(response.log_id.index).expect("log indexes stay below 2^63"));
+        Ok(Committed { index, events: decision.events, refused: decision.refused })
+    }
+
+    fn start_tasks(&self) {
+        let activation = spawn(Class::Foreground, self.clone().follow_leadership());
+        let fencing = spawn(Class::Foreground, self.clone().fence_expired());
+        self.0.tasks.borrow_mut().extend([activation, fencing]);
+    }
+
+    /// Activates this node whenever it becomes the raft leader, and passivates it when it no longer is.
+    async fn follow_leadership(self) {
+        let mut metrics = self.0.raft.server_metrics();
+        let mut active_term = None;
+        loop {
+            let (leads, term) = {
+                let seen = metrics.borrow_and_update();
+                (seen.state.is_leader(), seen.vote.leader_id.term)
+            };
+            if !leads {
+                self.0.active.set(None);
+                active_term = None;
+            } else if active_term != Some(term) {
+                self.0.active.set(None);
+                match self.activate().await {
+                    Ok(()) => active_term = Some(term),
+                    Err(error) => {
+                        tracing::warn!(%error, term, "controller is not active yet");
+                        sleep(self.0.config.heartbeat_interval).await;
+                        if !matches!(error, ProposeError::Stopped) {
+                            continue;
+                        }
+                    }
+                }
+            }
+            if metrics.changed().await.is_err() {
+                break;
+            }
+        }
+        tracing::error!("raft has stopped, this controller serves nothing more");
+        self.0.active.set(None);
+        self.0.failed.raise();
+    }
+
+    async fn activate(&self) -> Result<(), ProposeError> {
+        let cluster_id = self.0.config.cluster_id.clone().unwrap_or_else(random_cluster_id);
+        let command = ActivateController { node: self.0.config.node_id, cluster_id, incarnation: random_uuid() };
+        let committed = self.write(self.image().controller_epoch, command.into()).await?;
+        let Some(Event::ControllerActivated(event)) = committed.events.first() else {
+            unreachable!("an activation activates");
+        };
+        let sessions = Sessions::new(self.0.config.session_timeout, now().as_duration());
+        *self.0.sessions.borrow_mut() = sessions;
+        self.0.active.set(Some(event.controller_epoch));
+        tracing::info!(node = %self.0.config.node_id, epoch = %event.controller_epoch, "controller active");
+        Ok(())
+    }
+
+    /// Looks for ended sessions, ten times per session.
+    async fn fence_expired(self) {
+        let pause = self.0.config.session_timeout / 10;
+        let mut checked = now();
+        loop {
+            sleep(pause).await;
+            let late = (now() - checked).saturating_sub(pause);
+            checked = now();
+            let expired = {
+                let (mut sessions, image) = (self.0.sessions.borrow_mut(), self.image());
+                if late > self.0.config.session_timeout / 2 {
+                    sessions.forgive(late);
+                }
+                sessions.retain_registered(&image);
+                sessions.expired(&image, now().as_duration())
+            };
+            if !self.is_active() {
+                continue;
+            }
+            for command in expired {
+                tracing::warn!(broker = %command.broker, epoch = %command.broker_epoch, "broker session ended, fencing it");
+                if let Err(error) = self.propose(command).await {
+                    tracing::warn!(%error, "broker is not fenced yet");
+                }
+            }
+        }
+    }
+}
+
+fn raft_id(node: BrokerId) -> u64 {
+    u64::try_from(node.get()).expect("node ids are not negative")
+}
+
+fn random_uuid() -> Uuid {
+    let mut bytes = [0; 16];
+    sakia_io::fill_random(&mut bytes);
+    Uuid::from_bytes(bytes)
+}
+
+/// Kafka draws ids until one has no leading dash, which a command line would take for an option.
+fn random_cluster_id() -> String {
+    loop {
+        let id = random_uuid().to_string();
+        if !id.starts_with('-') {
+            return id;
+        }
+    }
+}
+
+async fn start_raft(
+    config: &ControllerConfig,
+    store: LogStore,
+    machine: StateMachine,
+) -> Result<Raft<Quorum, StateMachine>, OpenError> {
+    let milliseconds = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let refused = |error: &dyn std::fmt::Display| OpenError::Raft { reason: error.to_string() };
+    let raft_config = Config {
+        cluster_name: "sakia".to_owned(),
+        election_timeout_min: milliseconds(config.election_timeout.start),
+        election_timeout_max: milliseconds(config.election_timeout.end),
+        heartbeat_interval: milliseconds(config.heartbeat_interval),
+        snapshot_policy: SnapshotPolicy::LogsSinceLast(ENTRIES_PER_SNAPSHOT),
+        max_in_snapshot_log_to_keep: ENTRIES_KEPT,
+        enable_pre_vote: Some(true),
+        backoff: "50ms".to_owned(),
+        ..Config::default()
+    };
+    let raft_config = Arc::new(raft_config.validate().map_err(|error| refused(&error))?);
+    let id = raft_id(config.node_id);
+    let raft = Raft::new(id, raft_config, NoPeers, store, machine).await.map_err(|error| refused(&error))?;
+    if !raft.is_initialized().await.map_err(|error| refused(&error))? {
+        let members = BTreeMap::from([(id, BasicNode::default())]);
+        raft.initialize(members).await.map_err(|error| refused(&error))?;
+    }
+    Ok(raft)
+}
