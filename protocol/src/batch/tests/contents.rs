@@ -3,7 +3,11 @@
 use super::*;
 use crate::ids::{LeaderEpoch, Offset};
 
-fn owned(batch: &Bytes) -> Vec<(i64, i64, Option<Vec<u8>>, Option<Vec<u8>>, Vec<(Vec<u8>, Option<Vec<u8>>)>)> {
+type OwnedHeader = (Vec<u8>, Option<Vec<u8>>);
+/// Offset, time, key, value, headers.
+type OwnedRecord = (i64, i64, Option<Vec<u8>>, Option<Vec<u8>>, Vec<OwnedHeader>);
+
+fn owned(batch: &Bytes) -> Vec<OwnedRecord> {
     let mut out = Vec::new();
     for_each_record(batch, 1 << 20, |record| {
         let headers = record.record.headers.into_iter();

@@ -1,7 +1,8 @@
 //! Tests of record batches: `produce_table` what a client may send, `stored` placing and scanning, `contents` records in
-//! and out, golden bytes.
+//! and out, `golden` a real client's bytes.
 
 mod contents;
+mod golden;
 mod produce_table;
 mod stored;
 
