@@ -133,7 +133,7 @@ fn a_loop_that_only_yields_does_not_stop_the_clock() {
             yield_now().await;
         }
     });
-    world.block_on(&other, Duration::from_millis(60), sleep(Duration::from_millis(50))).unwrap();
+    world.block_on(&other, Duration::from_millis(60), async { sleep(Duration::from_millis(50)).await }).unwrap();
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn several_shards_of_one_world_exchange_messages_by_mailbox_and_answer_once() {
         start(&machine, "adder", async move || {
             while let Some((number, reply)) = requests.recv().await {
                 sleep(Duration::from_micros(random_u64() % 50)).await;
-                drop(reply.send(number + 1));
+                reply.send(number + 1).unwrap();
             }
         });
         for shard in 0..4 {
@@ -199,7 +199,7 @@ fn a_run_that_cannot_go_on_says_so_with_its_seed() {
     let stalled = world.run_until(MINUTE, |_| false).unwrap_err();
     assert_eq!((stalled.seed, stalled.cause), (77, "nothing will ever happen again"));
     let machine = world.machine("one");
-    let out_of_time = world.block_on(&machine, MINUTE, sleep(MINUTE * 2)).unwrap_err();
+    let out_of_time = world.block_on(&machine, MINUTE, async { sleep(MINUTE * 2).await }).unwrap_err();
     assert_eq!(out_of_time.cause, "out of time");
 }
 
