@@ -1,7 +1,8 @@
 //! Kafka's wire: ids, codec, messages, record batches. No I/O.
 //!
 //! Reading order: `ids` (the numbers), `codec` (how fields are written), `header` (what precedes a message), `api`
-//! (which requests and errors there are), `messages` (one file per request, generated from `schema/`).
+//! (which requests and errors there are), `messages` (one file per request, generated from `schema/`); then the hot path,
+//! written by hand: `batch` (record batches), `produce_view`, `fetch_view`, `fetch_response`.
 
 pub mod api;
 pub mod batch;
