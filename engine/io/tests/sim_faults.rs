@@ -1,5 +1,7 @@
 //! Claims about what crashes, power losses, failing disks and cut links do to shards of a world.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
 use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
@@ -304,4 +306,111 @@ fn a_cancelled_receive_loses_no_bytes_and_a_delay_slows_only_its_link() {
     });
     assert_eq!(asked.unwrap(), b"far"[..]);
     assert!(!serving.is_done() && !serving_near.is_done());
+}
+
+#[test]
+fn a_kill_in_the_middle_of_a_removal_leaves_any_part_of_the_folder() {
+    let mut seen = BTreeSet::new();
+    for seed in 0..40 {
+        let world = World::new(seed);
+        let machine = world.machine("broker");
+        let fill = async {
+            drop(durable_log(1).await);
+            for name in ["/data/1", "/data/2"] {
+                File::open(name.as_ref(), WRITING).await.unwrap();
+            }
+        };
+        world.block_on(&machine, MINUTE, fill).unwrap();
+        let removing = world.spawn_client(&machine, async { fs::remove_dir_all("/data".as_ref()).await });
+        world.run_for(Duration::from_micros(15));
+        machine.crash(Crash::Kill);
+        assert!(!removing.is_done());
+        seen.insert(machine.disk().names("/data").map_or(0, |names| names.len() + 1));
+    }
+    assert_eq!(seen, BTreeSet::from([0, 1, 2, 3, 4]));
+}
+
+#[test]
+fn damaged_bytes_are_what_the_next_read_gives() {
+    let world = World::new(7);
+    let machine = world.machine("broker");
+    world.block_on(&machine, MINUTE, async { drop(durable_log(1).await) }).unwrap();
+    machine.disk().damage(log_path(), 100, &[0xff]).unwrap();
+    let reading = async { File::open(log_path(), OpenOptions::default()).await.unwrap().read(99, 3).await.unwrap() };
+    assert_eq!(world.block_on(&machine, MINUTE, reading).unwrap(), [1, 0xff, 1][..]);
+}
+
+/// Echo servers, and a log that each machine extends block by block and checks after each restart.
+fn start_machine(world: &World, machine: &Machine) {
+    drop(world.spawn_client(machine, echo_once(9092)));
+    drop(world.spawn_client(machine, async {
+        fs::create_dir_all("/data".as_ref()).await.unwrap();
+        let file = File::open(log_path(), WRITING).await.unwrap();
+        file.sync().await.unwrap();
+        fs::sync_dir("/data".as_ref()).await.unwrap();
+        fs::sync_dir("/".as_ref()).await.unwrap();
+        let synced = match fs::read_file("/data/synced".as_ref()).await {
+            Ok(content) => u64::from_le_bytes(content.try_into().unwrap()),
+            Err(_) => 0,
+        };
+        for block in 0..synced {
+            let bytes = file.read(block * 4096, BLOCK).await.unwrap();
+            assert_eq!(bytes, vec![u8::try_from(block % 251).unwrap(); BLOCK], "block {block} of {synced} synced");
+        }
+        for block in synced.. {
+            file.write_range(blocks(1, u8::try_from(block % 251).unwrap()), block * 4096).await.unwrap();
+            file.sync().await.unwrap();
+            fs::replace_file("/data/synced".as_ref(), (block + 1).to_le_bytes().to_vec()).await.unwrap();
+            sleep(Duration::from_millis(3)).await;
+        }
+    }));
+}
+
+/// One seed of faults: cuts, delays, crashes, power losses and restarts, with clients that ask all the while.
+fn run_with_faults(seed: u64) -> u64 {
+    let world = World::new(seed);
+    let mut random = world.random();
+    let machines: Vec<Machine> = (0..4).map(|index| world.machine(&format!("machine-{index}"))).collect();
+    machines.iter().for_each(|machine| start_machine(&world, machine));
+    let client = world.machine("client");
+    for index in 0..8 {
+        let host = format!("machine-{}", index % 4);
+        let asking = async move {
+            loop {
+                sleep(Duration::from_millis(20)).await;
+                let connecting = timeout(Duration::from_secs(3), Stream::connect(&host, 9092));
+                let Ok(Ok(stream)) = connecting.await else { continue };
+                while matches!(
+                    timeout(Duration::from_secs(2), ask(&stream, b"a word that comes back")).await,
+                    Ok(Ok(()))
+                ) {}
+            }
+        };
+        drop(world.spawn_client(&client, asking));
+    }
+    for _ in 0..30 {
+        let pause = random.within(1..200);
+        world.run_for(Duration::from_millis(pause));
+        let machine = random.pick(&machines).clone();
+        match random.below(6) {
+            0 => world.network().cut(&machine, &client),
+            1 => world.network().cut_one_way(&client, &machine),
+            2 => world.network().heal_all(),
+            3 => world.network().delay(&machine, &client, Duration::from_millis(1)..Duration::from_millis(50)),
+            4 if machine.is_up() => machine.crash(*random.pick(&[Crash::Kill, Crash::PowerLoss])),
+            _ if !machine.is_up() => {
+                machine.up();
+                start_machine(&world, &machine);
+            }
+            _ => {}
+        }
+    }
+    world.trace_hash()
+}
+
+#[test]
+fn any_mix_of_faults_replays_from_its_seed_and_loses_nothing_that_was_synced() {
+    for seed in 0..20 {
+        assert_eq!(run_with_faults(seed), run_with_faults(seed), "seed {seed}");
+    }
 }

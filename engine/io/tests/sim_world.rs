@@ -1,5 +1,7 @@
 //! Claims about the simulated world: time, seeds, shards, mailboxes, clocks, panics.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
 use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;

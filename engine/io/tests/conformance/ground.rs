@@ -4,10 +4,11 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use sakia_io::sim::World;
 use sakia_io::{ShardSpec, Spawner, Threads};
 
 #[derive(Clone)]
@@ -52,5 +53,23 @@ pub fn on_simulated<F>(claim: fn(Ground) -> F)
 where
     F: Future<Output = ()> + 'static,
 {
-    let _ = claim;
+    for seed in 1..=5 {
+        let world = World::new(seed);
+        let machine = world.machine("ground");
+        let address = SocketAddr::new(machine.address(), 0);
+        let ground = Ground { spawner: machine.spawner(), folder: PathBuf::from("/claim"), address };
+        let ended = Arc::new(AtomicBool::new(false));
+        let (main_ground, main_ended) = (ground.clone(), Arc::clone(&ended));
+        let main = move || -> Pin<Box<dyn Future<Output = ()>>> {
+            Box::pin(async move {
+                sakia_io::fs::create_dir_all(&main_ground.folder).await.unwrap();
+                claim(main_ground).await;
+                main_ended.store(true, Ordering::SeqCst);
+            })
+        };
+        let spec = ShardSpec { name: "claim".into(), cpu: None };
+        let _shard = ground.spawner.start(spec, Box::new(main)).unwrap();
+        let result = world.run_until(LIMIT, |_| ended.load(Ordering::SeqCst));
+        assert!(result.is_ok(), "the claim ends in time under seed {seed}: {result:?}");
+    }
 }
