@@ -10,7 +10,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,6 +51,10 @@ pub struct ControllerConfig {
     pub propose_timeout: Duration,
     /// Disk space reserved for a segment of the log.
     pub segment_bytes: usize,
+    /// Entries after which a snapshot is made.
+    pub entries_per_snapshot: u64,
+    /// Entries that stay in log and memory behind a snapshot, for a controller that is a little late.
+    pub entries_kept: u64,
 }
 
 impl ControllerConfig {
@@ -66,6 +70,8 @@ impl ControllerConfig {
             session_timeout: Duration::from_secs(9),
             propose_timeout: Duration::from_secs(5),
             segment_bytes: 8 * 1024 * 1024,
+            entries_per_snapshot: ENTRIES_PER_SNAPSHOT,
+            entries_kept: ENTRIES_KEPT,
         }
     }
 }
@@ -172,7 +178,7 @@ impl Controller {
     pub async fn open(config: ControllerConfig) -> Result<Self, OpenError> {
         let dir = config.dir.clone();
         let disk = |source| OpenError::Disk { dir: dir.clone(), source };
-        fs::create_dir_all(&dir).await.map_err(disk)?;
+        make_durable_folder(&dir).await.map_err(disk)?;
         let lock = fs::lock(&dir).await.map_err(|source| match source.kind() {
             io::ErrorKind::WouldBlock => OpenError::InUse { dir: dir.clone() },
             _ => disk(source),
@@ -420,6 +426,18 @@ impl Controller {
     }
 }
 
+/// Makes the folder and syncs the names of all folders above it, else a power loss may take the whole log.
+async fn make_durable_folder(dir: &Path) -> io::Result<()> {
+    fs::create_dir_all(dir).await?;
+    for above in dir.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()) {
+        match fs::sync_dir(above).await {
+            Err(error) if error.kind() != io::ErrorKind::PermissionDenied => return Err(error),
+            _ => {} // a folder we may not even read was not made by us
+        }
+    }
+    Ok(())
+}
+
 fn raft_id(node: BrokerId) -> u64 {
     u64::try_from(node.get()).expect("node ids are not negative")
 }
@@ -452,8 +470,8 @@ async fn start_raft(
         election_timeout_min: milliseconds(config.election_timeout.start),
         election_timeout_max: milliseconds(config.election_timeout.end),
         heartbeat_interval: milliseconds(config.heartbeat_interval),
-        snapshot_policy: SnapshotPolicy::LogsSinceLast(ENTRIES_PER_SNAPSHOT),
-        max_in_snapshot_log_to_keep: ENTRIES_KEPT,
+        snapshot_policy: SnapshotPolicy::LogsSinceLast(config.entries_per_snapshot),
+        max_in_snapshot_log_to_keep: config.entries_kept,
         enable_pre_vote: Some(true),
         backoff: "50ms".to_owned(),
         ..Config::default()

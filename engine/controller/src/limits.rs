@@ -28,9 +28,9 @@ pub const PRODUCER_ID_BLOCK: i64 = 1_000;
 pub const RECENT_EVENTS_MAX: usize = 10_000;
 /// Snapshots on disk; older ones are removed.
 pub const SNAPSHOTS_KEPT: usize = 2;
-/// Entries after which a snapshot is made.
+/// Entries after which a snapshot is made (default).
 pub const ENTRIES_PER_SNAPSHOT: u64 = 20_000;
-/// Entries that stay in log and memory behind a snapshot, for a controller that is a little late.
+/// Entries that stay in log and memory behind a snapshot, for a controller that is a little late (default).
 pub const ENTRIES_KEPT: u64 = 5_000;
 /// Bytes of one record in the controller's own log; a longer one is our mistake or damage.
 pub const LOG_RECORD_BYTES_MAX: usize = 16 * 1024 * 1024;

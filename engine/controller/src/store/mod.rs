@@ -124,18 +124,19 @@ async fn read_all(folder: &Path, node: u64) -> Result<(Contents, Vec<ReadSegment
             }
         }
     }
-    check_whole(&contents, numbers.last().copied().unwrap_or(0))?;
+    check_whole(&contents, numbers.first().copied().unwrap_or(1))?;
     Ok((contents, read))
 }
 
-/// Makes the last segment whole: overwrites a torn write with the last record, and syncs what a killed process wrote.
+/// Makes the last segment whole: the last record takes the place of a torn write, and what a killed process wrote is
+/// synced. The block it stands in belongs to that write, which nobody has confirmed, unless it begins there.
 async fn end_last(folder: &Path, last: &ReadSegment) -> io::Result<()> {
     let options = OpenOptions { create: false, direct: false, write: true };
     let file = File::open(&segment_path(folder, last.number), options).await?;
     if last.is_ended {
         return file.sync().await;
     }
-    end_segment(&file, &Arena::new(2 * BLOCK), last.end).await
+    end_segment(&file, &Arena::new(2 * BLOCK), last.rest_start, &last.rest).await
 }
 
 impl RaftLogReader<Quorum> for LogStore {

@@ -4,19 +4,21 @@
 //! len u32 (of kind and body, never 0) · crc32c u32 over kind and body · kind u8 · body
 //! ```
 //! Records follow one another; a write begins on a 4 KiB block and is filled with zeros to the next, so len 0 means: go
-//! on at the next block, or, at the beginning of a block, nothing was written here. Big-endian; memberships in CBOR (the
+//! on at the next block, or, at the beginning of a block, nothing was written here. The 8 bytes before a body never
+//! straddle two blocks (zeros fill the first), else filling and frame could not be told apart. Big-endian; memberships in CBOR (the
 //! raft library's own form), everything else by hand. Pure.
 
 use openraft::EntryPayload;
 use openraft::impls::leader_id_std::LeaderId;
 
+use super::replay::BLOCK;
 use crate::limits::LOG_RECORD_BYTES_MAX;
 use crate::raft_types::{Entry, LogId, ProposalBytes, Term, Vote};
 use crate::wire::{Cursor, Wire, WireError, malformed};
 
 const SEGMENT_MAGIC: [u8; 4] = *b"SKLG";
 const SEGMENT_FORMAT: u16 = 1;
-const FRAME_HEAD: usize = 8;
+pub(crate) const FRAME_HEAD: usize = 8;
 
 /// What the log says, in order.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,8 +56,11 @@ pub(crate) enum Frame<'a> {
     Padding,
 }
 
-/// Appends the record with its frame.
+/// Appends the record with its frame to bytes that begin at a block.
 pub(crate) fn put_record(record: &Record, out: &mut Vec<u8>) {
+    if BLOCK - out.len() % BLOCK < FRAME_HEAD {
+        out.resize(out.len().next_multiple_of(BLOCK), 0);
+    }
     let start = out.len();
     out.extend_from_slice(&[0; FRAME_HEAD]);
     put_body(record, out);
@@ -71,9 +76,7 @@ pub(crate) fn put_record(record: &Record, out: &mut Vec<u8>) {
 /// Reads the frame at `position` and the position behind it; `None` if there is no valid one.
 pub(crate) fn frame_at(bytes: &[u8], position: usize) -> Option<(Frame<'_>, usize)> {
     let rest = bytes.get(position..)?;
-    let Some((len, rest)) = rest.split_first_chunk::<4>() else {
-        return rest.iter().all(|&byte| byte == 0).then_some((Frame::Padding, bytes.len()));
-    };
+    let (len, rest) = rest.split_first_chunk::<4>()?;
     let len = usize::try_from(u32::from_be_bytes(*len)).ok()?;
     if len == 0 {
         return Some((Frame::Padding, position.checked_add(1)?));
@@ -227,6 +230,21 @@ mod tests {
             let mut damaged = bytes.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
             assert!(frame_at(&damaged, 0).is_none(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_frame_that_would_straddle_two_blocks_goes_to_the_next() {
+        let proposal = |len| EntryPayload::Normal(ProposalBytes(vec![9; len]));
+        let log_id = LogId { leader_id: Term::new(1), index: 0 };
+        for left in 0..2 * FRAME_HEAD {
+            let mut bytes = Vec::new();
+            let head = FRAME_HEAD + 18; // kind, log id and payload kind
+            put_record(&Record::Entry(Entry { log_id, payload: proposal(BLOCK - head - left) }), &mut bytes);
+            assert_eq!(bytes.len(), BLOCK - left);
+            put_record(&Record::End, &mut bytes);
+            let padded = if left < FRAME_HEAD { BLOCK } else { BLOCK - left };
+            assert_eq!(bytes.len(), padded + FRAME_HEAD + 1, "{left} bytes left");
         }
     }
 

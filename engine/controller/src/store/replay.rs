@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::record::{Frame, Record, frame_at, take_record};
+use super::record::{FRAME_HEAD, Frame, Record, frame_at, take_record};
 use crate::raft_types::{Entry, LogId, Vote};
 use crate::wire::WireError;
 
@@ -110,14 +110,16 @@ impl Contents {
 }
 
 /// One segment as read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReadSegment {
     /// Its number.
     pub(crate) number: u64,
     /// Highest entry index that stands in it.
     pub(crate) highest: Option<u64>,
-    /// Where a further record may be written: a multiple of `BLOCK` above every good byte.
-    pub(crate) end: usize,
+    /// The block in which the good records end, up to their end: what must stay when the last record is written there.
+    pub(crate) rest: Vec<u8>,
+    /// Where that block begins.
+    pub(crate) rest_start: usize,
     /// Whether its last record is there.
     pub(crate) is_ended: bool,
 }
@@ -140,10 +142,14 @@ pub(crate) fn read_segment(
     place: Place,
     bytes: &[u8],
 ) -> Result<Option<ReadSegment>, ReplayError> {
-    let mut read = ReadSegment { number, highest: None, end: 0, is_ended: false };
+    let mut read = ReadSegment { number, highest: None, rest: Vec::new(), rest_start: 0, is_ended: false };
+    let mut end = 0;
     let mut position = 0;
     let mut is_first = true;
     while !read.is_ended {
+        if BLOCK - position % BLOCK < FRAME_HEAD {
+            position = position.next_multiple_of(BLOCK);
+        }
         let start = position;
         let damaged = |reason| ReplayError::Damaged { segment: number, position: start, reason };
         let body = match frame_at(bytes, position) {
@@ -176,17 +182,26 @@ pub(crate) fn read_segment(
         }
         is_first = false;
         contents.follow(record).map_err(damaged)?;
-        read.end = position.next_multiple_of(BLOCK);
+        end = position;
     }
+    read.rest_start = end - end % BLOCK;
+    read.rest = bytes.get(read.rest_start..end).unwrap_or_default().to_vec();
     Ok((!is_first).then_some(read))
 }
 
 /// Checks the whole after the last segment: no hole between what is purged and the first entry.
-pub(crate) fn check_whole(contents: &Contents, segment: u64) -> Result<(), ReplayError> {
-    let first = contents.entries.first_key_value().map(|(index, _)| *index);
-    let expected = contents.summary.purged.map_or(1, |id| id.index + 1); // raft's first entry is 0 or 1
-    if first.is_some_and(|first| first > expected) {
-        return Err(ReplayError::Damaged { segment, position: 0, reason: "entries are missing" });
+pub(crate) fn check_whole(contents: &Contents, first_segment: u64) -> Result<(), ReplayError> {
+    let first_entry = contents.entries.first_key_value().map(|(index, _)| *index);
+    let has_hole = match contents.summary.purged {
+        Some(purged) => first_entry.is_some_and(|first| first > purged.index + 1),
+        None => first_segment > 1,
+    };
+    if has_hole {
+        return Err(ReplayError::Damaged {
+            segment: first_segment,
+            position: 0,
+            reason: "entries before it are missing",
+        });
     }
     Ok(())
 }

@@ -75,8 +75,8 @@ struct Segment {
     highest: Option<u64>,
 }
 
-impl From<ReadSegment> for Segment {
-    fn from(read: ReadSegment) -> Self {
+impl From<&ReadSegment> for Segment {
+    fn from(read: &ReadSegment) -> Self {
         Self { number: read.number, highest: read.highest }
     }
 }
@@ -101,7 +101,7 @@ impl Writer {
         let number = read.last().map_or(1, |last| last.number + 1);
         let arena = Arena::new(2 * (LOG_RECORD_BYTES_MAX + LOG_WRITE_BYTES_SOFT_MAX));
         let (file, position, capacity) = make_segment(&folder, &arena, number, node, segment_bytes, summary).await?;
-        let mut segments: VecDeque<Segment> = read.iter().copied().map(Into::into).collect();
+        let mut segments: VecDeque<Segment> = read.iter().map(Into::into).collect();
         segments.push_back(Segment { number, highest: None });
         Ok(Self { folder, node, segment_bytes, arena, segments, file, position, capacity, summary })
     }
@@ -160,7 +160,7 @@ impl Writer {
 
     /// Ends the segment and begins the next, with room for `len` bytes.
     async fn roll(&mut self, len: usize) -> io::Result<()> {
-        end_segment(&self.file, &self.arena, self.position).await?;
+        end_segment(&self.file, &self.arena, self.position, &[]).await?;
         let number = self.segments.back().expect("the segment being written").number + 1;
         let room = self.segment_bytes.max(len + 3 * BLOCK);
         (self.file, self.position, self.capacity) =
@@ -207,12 +207,12 @@ impl Group {
     }
 }
 
-/// Writes the last record of a segment behind its good bytes, cuts what was reserved, and syncs it.
-pub(crate) async fn end_segment(file: &File, arena: &Arena, position: usize) -> io::Result<()> {
-    let mut bytes = Vec::new();
+/// Writes the last record of a segment behind `good` bytes, which stand at `position`, cuts the rest off, and syncs it.
+pub(crate) async fn end_segment(file: &File, arena: &Arena, position: usize, good: &[u8]) -> io::Result<()> {
+    let mut bytes = good.to_vec();
     put_record(&Record::End, &mut bytes);
     write_at(file, arena, position, &bytes).await?;
-    file.truncate(to_u64(position + BLOCK)).await?;
+    file.truncate(to_u64(position + bytes.len().next_multiple_of(BLOCK))).await?;
     file.sync().await
 }
 
@@ -226,7 +226,10 @@ async fn make_segment(
 ) -> io::Result<(File, usize, usize)> {
     let options = OpenOptions { create: true, direct: false, write: true };
     let file = File::open(&segment_path(folder, number), options).await?;
-    file.allocate(to_u64(capacity)).await?;
+    match file.allocate(to_u64(capacity)).await {
+        Err(error) if error.kind() != io::ErrorKind::Unsupported => return Err(error),
+        _ => {} // a file system that cannot reserve space makes syncs slower, not wrong
+    }
     file.truncate(to_u64(capacity)).await?; // so that a later sync need not record a new size
     let mut bytes = Vec::new();
     put_record(&Record::Segment { number, node }, &mut bytes);
