@@ -1,11 +1,13 @@
 //! The object store as the broker sees it: put, range get, delete, list.
 //!
 //! Reading order: this page, [`counters`], [`retry`] (Pure), [`settled`] (one create-only put to its certain end),
-//! then the two stores: [`simulated`] and, with feature `s3`, `s3`.
+//! [`classify`] (Pure: what an answer means), [`probe`] (does the bucket do what we need), then the two stores: [`simulated`] and, with feature `s3`, `s3`.
 //! Invariant: one call of the trait is one attempt: no store retries by itself, so that attempts can be counted and
 //! equal the bucket's ledger.
 
+pub mod classify;
 pub mod counters;
+pub mod probe;
 pub mod retry;
 #[cfg(feature = "s3")]
 pub mod s3;
