@@ -110,10 +110,8 @@ impl File {
 
     /// Cuts or extends (with zeros) to `len` bytes.
     pub async fn truncate(&self, len: u64) -> io::Result<()> {
-        let writes = self.writes.borrow();
-        let beyond = writes.iter().find(|write| write.end > len);
+        let beyond = self.writes.borrow().iter().find(|write| write.end > len).cloned();
         assert!(beyond.is_none(), "truncation to {len} while a write of {beyond:?} is in flight");
-        drop(writes);
         done(begin(Op::Truncate { file: self.handle.clone(), len }).await)
     }
 

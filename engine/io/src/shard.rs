@@ -135,6 +135,7 @@ impl Spawner for Threads {
     /// Returns when the shard's thread has its ring.
     fn start(&self, spec: ShardSpec, main: ShardMain) -> io::Result<ShardHandle> {
         let (started, start) = mpsc::channel();
+        let thread_name = spec.name.clone();
         let body = move || {
             let _abort = AbortOnPanic;
             let ready = spec.cpu.map_or(Ok(()), pin_to_cpu).and_then(|()| Uring::new());
@@ -152,13 +153,7 @@ impl Spawner for Threads {
                 }
             }
         };
-        Self::thread(body, start)
-    }
-}
-
-impl Threads {
-    fn thread(body: impl FnOnce() + Send + 'static, start: mpsc::Receiver<io::Result<()>>) -> io::Result<ShardHandle> {
-        let thread = std::thread::Builder::new().name("shard".into()).spawn(body)?;
+        let thread = std::thread::Builder::new().name(thread_name).spawn(body)?;
         start.recv().map_err(|_| io::Error::other("the thread of the shard ended before it began"))??;
         Ok(ShardHandle::new(move || {
             // A panic of the thread has ended the process before.

@@ -2,6 +2,7 @@
 //! and on the Simulated one (a machine of a simulated world).
 //!
 //! A claim is an async function over a `Ground`; `claims!` makes a test of it for each driver.
+#![expect(clippy::unwrap_used, reason = "a test fails where something is not as it must be")]
 
 #[path = "conformance/ground.rs"]
 mod ground;
