@@ -1,0 +1,195 @@
+//! A data folder: who owns it, which partitions it holds, how one is deleted.
+//!
+//! Path: at start the broker takes the folder's lock, takes the mark of a clean stop away, reads the offset checkpoints and
+//! opens the logs that the listing names. Names are Kafka's: `<topic>-<partition>`, and `<topic>.<hex>-delete` for one that is being deleted.
+//! Invariant: a deleted partition leaves its name before its files go, so a crash midway never leaves half a log behind.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use sakia_io::fs::{self, FolderLock};
+use sakia_protocol::ids::PartitionIndex;
+
+use crate::log::checkpoint::{CleanStop, HIGH_WATERMARK_FILE, LOG_START_FILE, OffsetCheckpoint, RECOVERY_POINT_FILE};
+use crate::log::{LastRun, Opening};
+
+/// Longest topic name that Kafka allows; a deleted one is cut to fit the file system.
+const TOPIC_LEN_MAX: usize = 249;
+const DELETE_ENDING: &str = "-delete";
+
+/// A partition's folder.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct PartitionFolder {
+    /// Name of the topic.
+    pub topic: String,
+    /// Its partition.
+    pub partition: PartitionIndex,
+}
+
+impl PartitionFolder {
+    /// The folder's name.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("{}-{}", self.topic, self.partition)
+    }
+
+    /// Reads a folder's name; `None` if it is no partition's.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        let (topic, partition) = name.rsplit_once('-')?;
+        let canonical = partition == "0" || !partition.starts_with('0');
+        let digits = !partition.is_empty() && partition.bytes().all(|byte| byte.is_ascii_digit());
+        let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+        let named = (1..=TOPIC_LEN_MAX).contains(&topic.len()) && topic.bytes().all(legal);
+        let partition =
+            partition.parse().ok().filter(|_| canonical && digits && named).and_then(PartitionIndex::from_wire)?;
+        Some(Self { topic: topic.to_owned(), partition })
+    }
+}
+
+/// One data folder of this process.
+pub struct DataFolder {
+    path: PathBuf,
+    _lock: FolderLock,
+    clean_stop: Option<CleanStop>,
+    recovery_points: OffsetCheckpoint,
+    log_starts: OffsetCheckpoint,
+    high_watermarks: OffsetCheckpoint,
+}
+
+impl DataFolder {
+    /// Takes the folder: its lock, its mark of a clean stop, its offset checkpoints. Creates it if it is not there, and finishes
+    /// deletions that a crash interrupted.
+    ///
+    /// # Errors
+    /// `WouldBlock`: another process has it. Else the disk failed.
+    pub async fn open(path: &Path) -> io::Result<Self> {
+        fs::create_dir_all(path).await?;
+        let lock = fs::lock(path).await?;
+        // Before anything is written: a crash from here on must be seen as one.
+        let clean_stop = CleanStop::take(path).await?;
+        for entry in fs::list_dir(path).await? {
+            if entry.is_dir && entry.name.ends_with(DELETE_ENDING) {
+                fs::remove_dir_all(&path.join(&entry.name)).await?;
+            }
+        }
+        Ok(Self {
+            recovery_points: OffsetCheckpoint::read(&path.join(RECOVERY_POINT_FILE)).await?,
+            log_starts: OffsetCheckpoint::read(&path.join(LOG_START_FILE)).await?,
+            high_watermarks: OffsetCheckpoint::read(&path.join(HIGH_WATERMARK_FILE)).await?,
+            path: path.to_owned(),
+            _lock: lock,
+            clean_stop,
+        })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The mark that was found; `None` after a crash.
+    #[must_use]
+    pub fn clean_stop(&self) -> Option<CleanStop> {
+        self.clean_stop
+    }
+
+    /// What is known for opening one partition's log.
+    #[must_use]
+    pub fn opening(&self, partition: &PartitionFolder) -> Opening {
+        let key = (partition.topic.clone(), partition.partition);
+        Opening {
+            last_run: if self.clean_stop.is_some() { LastRun::Closed } else { LastRun::Crashed },
+            recovery_point: self.recovery_points.offsets.get(&key).copied(),
+            log_start: self.log_starts.offsets.get(&key).copied(),
+        }
+    }
+
+    /// High watermarks as last written; clamp each to `[start, stored]` of its log.
+    #[must_use]
+    pub fn high_watermarks(&self) -> &OffsetCheckpoint {
+        &self.high_watermarks
+    }
+
+    /// The partitions that have a folder, sorted by name.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub async fn partitions(&self) -> io::Result<Vec<PartitionFolder>> {
+        let entries = fs::list_dir(&self.path).await?;
+        Ok(entries
+            .iter()
+            .filter(|entry| entry.is_dir)
+            .filter_map(|entry| PartitionFolder::parse(&entry.name))
+            .collect())
+    }
+
+    /// Replaces the three offset checkpoints.
+    ///
+    /// # Errors
+    /// The disk failed; old files may still stand.
+    pub async fn write_checkpoints(&self, checkpoints: &Checkpoints) -> io::Result<()> {
+        checkpoints.recovery_points.write(&self.path.join(RECOVERY_POINT_FILE)).await?;
+        checkpoints.log_starts.write(&self.path.join(LOG_START_FILE)).await?;
+        checkpoints.high_watermarks.write(&self.path.join(HIGH_WATERMARK_FILE)).await
+    }
+}
+
+/// What `DataFolder::write_checkpoints` writes: every partition of the folder, whichever shard owns it.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Checkpoints {
+    /// `Log::recovery_point`.
+    pub recovery_points: OffsetCheckpoint,
+    /// `Log::start`.
+    pub log_starts: OffsetCheckpoint,
+    /// High watermarks.
+    pub high_watermarks: OffsetCheckpoint,
+}
+
+/// Deletes a partition whose log is closed or was never opened: renames its folder to a name that no partition has, then removes
+/// it. `unique` tells two deletions of one name apart.
+///
+/// # Errors
+/// The disk failed; the rest is removed at the next start.
+pub async fn delete_partition(data_folder: &Path, partition: &PartitionFolder, unique: u64) -> io::Result<()> {
+    let from = data_folder.join(partition.name());
+    let ending = format!(".{unique:016x}{DELETE_ENDING}");
+    let mut name = partition.name();
+    name.truncate(TOPIC_LEN_MAX - ending.len());
+    let to = data_folder.join(name + &ending);
+    match fs::rename(&from, &to).await {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        renamed => renamed?,
+    }
+    fs::sync_dir(data_folder).await?;
+    fs::remove_dir_all(&to).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folder_names_are_kafkas() {
+        let folder = |topic: &str, partition| PartitionFolder {
+            topic: topic.to_owned(),
+            partition: PartitionIndex::new(partition),
+        };
+        assert_eq!(folder("a-b", 12).name(), "a-b-12");
+        assert_eq!(PartitionFolder::parse("a-b-12"), Some(folder("a-b", 12)));
+        assert_eq!(PartitionFolder::parse("__consumer_offsets-0"), Some(folder("__consumer_offsets", 0)));
+        for name in [
+            "orders",
+            "orders-",
+            "orders-01",
+            "orders-+1",
+            "-1",
+            "orders.00000000000000ff-delete",
+            "lost+found",
+            "a b-1",
+        ] {
+            assert_eq!(PartitionFolder::parse(name), None, "{name}");
+        }
+    }
+}
