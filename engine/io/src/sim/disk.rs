@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use crate::sim::random::Random;
@@ -100,7 +100,7 @@ impl Disk {
     pub(crate) fn new() -> Disk {
         Disk {
             files: BTreeMap::new(),
-            paths: BTreeMap::new(),
+            paths: BTreeMap::from([(ROOT, "/".to_owned())]),
             folders: BTreeMap::from([(ROOT, Names::new())]),
             durable_folders: BTreeMap::from([(ROOT, Names::new())]),
             journal: Vec::new(),
@@ -171,6 +171,11 @@ impl Disk {
                 file.write(position + image::wide(part.start), &bytes[part]);
             }
         }
+    }
+
+    /// Space is not counted; it is missing when writes fail.
+    pub(crate) fn reserve(&mut self, node: Node) -> io::Result<()> {
+        fail_now(&mut self.failing_writes, self.paths.get(&node)).map_or(Ok(()), Err)
     }
 
     pub(crate) fn set_len(&mut self, node: Node, len: u64) -> io::Result<()> {
@@ -283,17 +288,34 @@ impl Disk {
     }
 
     pub(crate) fn remove_dir_all(&mut self, path: &Path) -> io::Result<()> {
-        let names: Vec<String> =
-            self.folders.get(&self.find(path)?).ok_or_else(|| os_error(libc::ENOTDIR))?.keys().cloned().collect();
-        for name in names {
+        self.removals_of(path)?.iter().try_for_each(|inside| self.remove_name(inside))
+    }
+
+    /// What a process left of a folder when it died while it removed it.
+    pub(crate) fn remove_dir_torn(&mut self, path: &Path, random: &mut Random) {
+        if let Ok(removals) = self.removals_of(path) {
+            let done = random.index(removals.len() + 1);
+            removals[..done]
+                .iter()
+                .try_for_each(|inside| self.remove_name(inside))
+                .expect("these names were just listed");
+        }
+    }
+
+    /// The folder and all names in it, each after what is in it.
+    fn removals_of(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
+        let names = self.folders.get(&self.find(path)?).ok_or_else(|| os_error(libc::ENOTDIR))?;
+        let mut removals = Vec::new();
+        for (name, node) in names {
             let inside = path.join(name);
-            if self.folders.contains_key(&self.find(&inside)?) {
-                self.remove_dir_all(&inside)?;
+            if self.is_folder(*node) {
+                removals.append(&mut self.removals_of(&inside)?);
             } else {
-                self.remove_file(&inside)?;
+                removals.push(inside);
             }
         }
-        self.remove_name(path)
+        removals.push(path.to_owned());
+        Ok(removals)
     }
 
     /// Sorted by name.

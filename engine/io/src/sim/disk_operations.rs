@@ -73,7 +73,10 @@ impl State {
                 let (node, writable) = self.file(shard, &file);
                 ("truncate", Outcome::Done(writable.and_then(|()| self.disk(shard).set_len(node, len))))
             }
-            Op::Allocate { file, .. } => ("allocate", Outcome::Done(self.file(shard, &file).1)),
+            Op::Allocate { file, .. } => {
+                let (node, writable) = self.file(shard, &file);
+                ("allocate", Outcome::Done(writable.and_then(|()| self.disk(shard).reserve(node))))
+            }
             Op::Fs(call) => ("fs", Outcome::Fs(self.call(shard, call))),
             Op::Blocking(closure) => {
                 self.shards[shard].closures.push((waiter.op, closure));
@@ -110,6 +113,7 @@ impl State {
                 let (path, content) = (path.clone(), std::mem::take(content));
                 self.abandon_replace(site, shard, path, content);
             }
+            Op::Fs(FsCall::RemoveDirAll(path)) => self.machines[site.0].disk.remove_dir_torn(path, &mut self.random),
             Op::Fs(_) if self.random.chance(1, 2) => {
                 let Op::Fs(call) = std::mem::replace(op, Op::Close { number: 0 }) else { unreachable!("just matched") };
                 drop(self.call(shard, call));

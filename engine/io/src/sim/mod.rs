@@ -2,7 +2,7 @@
 //!
 //! The same scheduler as in production runs over `Simulated` drivers; a run is a function of its seed.
 //! Reading order: `world` (what tests use), `controls` (faults), `state` (operations and time), `disk_operations`,
-//! `driver`; and the pure models `disk`, `network`, `clock`, `agenda`, `random`, `trace`.
+//! `network_operations`, `driver`; and the pure models `disk`, `network`, `clock`, `agenda`, `random`, `trace`.
 //!
 //! Invariant: virtual time moves only when no shard can run, or by the seeded cost of a step; nothing reads a real clock.
 //! A failing run prints its seed; `World::new(seed)` and the same program repeat it.
@@ -14,6 +14,7 @@ mod disk;
 mod disk_operations;
 mod driver;
 mod network;
+mod network_operations;
 mod random;
 mod state;
 mod trace;

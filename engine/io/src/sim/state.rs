@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 
-use crate::driver::{Completion, Handle, InFlight, Op, OpId, Outcome, cancelled};
+use crate::driver::{Completion, Handle, InFlight, Op, OpId, Outcome};
 use crate::memory::BlockLease;
 use crate::moment::Moment;
 use crate::sim::agenda::Agenda;
 use crate::sim::clock::WallClock;
-use crate::sim::disk::image::{SyncMark, os_error};
+use crate::sim::disk::image::SyncMark;
 use crate::sim::disk::{Disk, Node};
 use crate::sim::network::{ListenerId, Network, NetworkTimes, Port, Site, Waiter};
 use crate::sim::random::Random;
@@ -104,6 +104,7 @@ pub(crate) struct ShardState {
     pub(crate) alive: bool,
     /// Index: the handle's number.
     pub(crate) resources: Vec<Option<Resource>>,
+    free_numbers: Vec<usize>,
     /// Index: the operation's slot.
     pub(crate) pending: Vec<Option<(OpId, Pending)>>,
     pub(crate) completed: Vec<Completion>,
@@ -158,6 +159,7 @@ impl State {
             site,
             alive: true,
             resources: Vec::new(),
+            free_numbers: Vec::new(),
             pending: Vec::new(),
             completed: Vec::new(),
             closures: Vec::new(),
@@ -178,11 +180,13 @@ impl State {
 
     /// Lets everything happen whose time has come.
     pub(crate) fn advance(&mut self) {
-        while let Some(waiter) = self.agenda.take_due(self.now) {
-            self.end_disk_operation(waiter);
+        while self.next_at().is_some_and(|next| next <= self.now) {
+            while let Some(waiter) = self.agenda.take_due(self.now) {
+                self.end_disk_operation(waiter);
+            }
+            self.network.advance(self.now);
+            self.serve_woken();
         }
-        self.network.advance(self.now);
-        self.serve_woken();
     }
 
     /// Tries the operations again that the network named, until it names no more.
@@ -230,98 +234,6 @@ impl State {
         self.serve_woken();
     }
 
-    /// What waits for the network ends at once; disk operations go on, as those of a device do.
-    pub(crate) fn cancel(&mut self, shard: usize, id: OpId) {
-        let waiter = Waiter { shard, op: id };
-        match self.take_pending(waiter) {
-            None => {}
-            Some(pending @ Pending::Disk { .. }) => self.put_pending(waiter, pending),
-            Some(Pending::Dial { port }) => {
-                self.network.close(self.now, port);
-                self.complete(waiter, "connect", Outcome::Connected(Err(cancelled())));
-            }
-            Some(Pending::Accept { .. }) => self.complete(waiter, "accept", Outcome::Accepted(Err(cancelled()))),
-            Some(Pending::Receive { buffer, .. }) => {
-                self.complete(waiter, "recv", Outcome::Received(Err(cancelled()), buffer));
-            }
-            Some(Pending::Send { .. }) => self.complete(waiter, "send", Outcome::Done(Err(cancelled()))),
-        }
-        self.serve_woken();
-    }
-
-    pub(crate) fn listen(&mut self, shard: usize, address: SocketAddr) -> io::Result<(u64, SocketAddr)> {
-        let state = &self.shards[shard];
-        let machine = &self.machines[state.site.0];
-        let own = address.ip().is_unspecified() || address.ip().is_loopback() || address.ip() == machine.address;
-        if !state.alive || !own {
-            return Err(os_error(libc::EADDRNOTAVAIL));
-        }
-        let (id, address) = self.network.listen(state.site, address);
-        Ok((self.add_resource(shard, Resource::Listener(id)), address))
-    }
-
-    fn dial(&mut self, waiter: Waiter, host: &str, port: u16) {
-        let from = self.shards[waiter.shard].site;
-        let own_address = self.machines[from.0].address;
-        let Some(to) = self.resolve(from, host) else {
-            let error = io::Error::new(io::ErrorKind::NotFound, format!("no machine is called {host}"));
-            return self.complete(waiter, "connect", Outcome::Connected(Err(error)));
-        };
-        let address = SocketAddr::new(self.machines[to.0].address, port);
-        let port = self.network.dial(self.now, (from, own_address), (to, address), waiter);
-        self.put_pending(waiter, Pending::Dial { port });
-    }
-
-    fn resolve(&self, from: Site, host: &str) -> Option<Site> {
-        if host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback() || ip.is_unspecified()) {
-            return Some(from);
-        }
-        let is_meant = |machine: &MachineState| machine.name == host || machine.address.to_string() == host;
-        self.machines.iter().position(is_meant).map(Site)
-    }
-
-    /// Goes on with an operation on the network; it waits again if it is not done.
-    fn try_network(&mut self, waiter: Waiter, pending: Pending) {
-        match pending {
-            Pending::Dial { port } => match self.network.dialed(port) {
-                None => self.put_pending(waiter, Pending::Dial { port }),
-                Some(Ok(peer)) => {
-                    let number = self.add_resource(waiter.shard, Resource::Stream(port));
-                    self.complete(waiter, "connect", Outcome::Connected(Ok((number, peer))));
-                }
-                Some(Err(error)) => {
-                    self.network.close(self.now, port);
-                    self.complete(waiter, "connect", Outcome::Connected(Err(error)));
-                }
-            },
-            Pending::Accept { listener } => {
-                let Resource::Listener(id) = self.resource(waiter.shard, &listener) else {
-                    panic!("only listeners accept");
-                };
-                match self.network.accept(id, waiter) {
-                    None => self.put_pending(waiter, Pending::Accept { listener }),
-                    Some((port, peer)) => {
-                        let number = self.add_resource(waiter.shard, Resource::Stream(port));
-                        self.complete(waiter, "accept", Outcome::Accepted(Ok((number, peer))));
-                    }
-                }
-            }
-            Pending::Receive { stream, mut buffer } => {
-                match self.network.receive(self.stream(waiter.shard, &stream), &mut buffer, waiter) {
-                    None => self.put_pending(waiter, Pending::Receive { stream, buffer }),
-                    Some(received) => self.complete(waiter, "recv", Outcome::Received(received, buffer)),
-                }
-            }
-            Pending::Send { stream, mut parts, in_flight } => {
-                match self.network.send(self.now, self.stream(waiter.shard, &stream), &mut parts, waiter) {
-                    None => self.put_pending(waiter, Pending::Send { stream, parts, in_flight }),
-                    Some(done) => self.complete(waiter, "send", Outcome::Done(done)),
-                }
-            }
-            pending @ Pending::Disk { .. } => self.put_pending(waiter, pending),
-        }
-    }
-
     pub(crate) fn complete(&mut self, waiter: Waiter, kind: &'static str, outcome: Outcome) {
         let shard = &mut self.shards[waiter.shard];
         if shard.alive {
@@ -358,23 +270,18 @@ impl State {
     // Handles.
 
     pub(crate) fn add_resource(&mut self, shard: usize, resource: Resource) -> u64 {
-        let list = &mut self.shards[shard].resources;
-        let free = list.iter().position(Option::is_none).unwrap_or(list.len());
-        if free == list.len() {
-            list.push(None);
-        }
-        list[free] = Some(resource);
-        u64::try_from(free).expect("usize fits 64 bits")
+        let shard = &mut self.shards[shard];
+        let number = shard.free_numbers.pop().unwrap_or_else(|| {
+            shard.resources.push(None);
+            shard.resources.len() - 1
+        });
+        shard.resources[number] = Some(resource);
+        u64::try_from(number).expect("usize fits 64 bits")
     }
 
     pub(crate) fn resource(&self, shard: usize, handle: &Handle) -> Resource {
         let number = usize::try_from(handle.number()).expect("made from a usize");
         self.shards[shard].resources[number].expect("a handle is open as long as it is held")
-    }
-
-    fn stream(&self, shard: usize, handle: &Handle) -> Port {
-        let Resource::Stream(port) = self.resource(shard, handle) else { panic!("only streams carry bytes") };
-        port
     }
 
     pub(crate) fn disk(&mut self, shard: usize) -> &mut Disk {
@@ -385,6 +292,7 @@ impl State {
     fn close(&mut self, shard: usize, number: u64) {
         let number = usize::try_from(number).expect("made from a usize");
         let resource = self.shards[shard].resources[number].take().expect("a handle is closed once");
+        self.shards[shard].free_numbers.push(number);
         match resource {
             Resource::File { node, .. } => self.disk(shard).close(node),
             Resource::Lock(node) => {
@@ -426,7 +334,10 @@ impl State {
                 self.close(shard, u64::try_from(number).expect("usize fits 64 bits"));
             }
         }
-        self.shards[shard].alive = false;
+        let ended = &mut self.shards[shard];
+        ended.alive = false;
+        ended.resources.clear();
+        ended.completed.clear();
         self.serve_woken();
         kept
     }

@@ -87,6 +87,12 @@ struct Place {
     number: usize,
 }
 
+enum Choice {
+    Step(usize),
+    /// Until then, if there is anything to come.
+    Wait(Option<Moment>),
+}
+
 enum Turn {
     Stepped,
     Moved,
@@ -305,11 +311,13 @@ impl Core {
     fn turn(&self, limit: Moment) -> Turn {
         self.begin_shards();
         self.state.borrow_mut().advance();
-        if let Some(chosen) = self.choose() {
-            self.step(chosen);
-            return Turn::Stepped;
-        }
-        let next = self.next_at();
+        let next = match self.choose() {
+            Choice::Step(number) => {
+                self.step(number);
+                return Turn::Stepped;
+            }
+            Choice::Wait(next) => next,
+        };
         let mut state = self.state.borrow_mut();
         match next {
             Some(next) if next <= limit => {
@@ -360,22 +368,22 @@ impl Core {
         shards.push(place);
     }
 
-    /// One of the shards that can run now, by the seed.
-    fn choose(&self) -> Option<usize> {
+    /// One of the shards that can run now, by the seed; or when something will happen.
+    fn choose(&self) -> Choice {
         let mut runnable = self.runnable.borrow_mut();
         runnable.clear();
         let state = self.state.borrow();
-        let shards = self.shards.borrow();
-        runnable.extend(
-            shards
-                .iter()
-                .filter(|place| place.runs_at(&state).is_some_and(|at| at <= state.now))
-                .map(|place| place.number),
-        );
+        let mut next = state.next_at();
+        for place in &*self.shards.borrow() {
+            match place.runs_at(&state) {
+                Some(at) if at <= state.now => runnable.push(place.number),
+                at => next = next.into_iter().chain(at).min(),
+            }
+        }
         match runnable.len() {
-            0 => None,
-            1 => Some(runnable[0]),
-            len => Some(runnable[self.random.borrow_mut().index(len)]),
+            0 => Choice::Wait(next),
+            1 => Choice::Step(runnable[0]),
+            len => Choice::Step(runnable[self.random.borrow_mut().index(len)]),
         }
     }
 
@@ -395,12 +403,6 @@ impl Core {
         place.shard = Some(shard);
         place.busy_until = cost;
         place.progress = progress;
-    }
-
-    fn next_at(&self) -> Option<Moment> {
-        let state = self.state.borrow();
-        let shards = self.shards.borrow();
-        shards.iter().filter_map(|place| place.runs_at(&state)).chain(state.next_at()).min()
     }
 
     fn end_all(&self) {

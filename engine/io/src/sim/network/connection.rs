@@ -1,6 +1,7 @@
 //! One simulated connection: two ends, and a pipe towards each of them that keeps the order of its bytes.
 //!
-//! Pure. ```text
+//! Pure.
+//! ```text
 //! send ─> [ travelling: (arrives at | held by a cut link, bytes | end | reset) ... ] ─> [ arrived bytes ] ─> recv
 //!         └───────────── at most `WINDOW_BYTES` not yet read; a sender beyond waits ─────────────┘
 //! ```
