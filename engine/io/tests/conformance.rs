@@ -45,6 +45,7 @@ mod on_files {
         the_tail_in_place_is_rewritten_while_it_grows
         writes_apart_may_be_in_flight_together
         a_dropped_write_holds_its_memory_and_its_blocks
+        a_write_over_blocks_in_flight_is_refused
         a_dropped_read_gives_its_memory_back
         open_without_create_wants_an_existing_file
         a_closed_file_can_be_opened_again
@@ -59,6 +60,8 @@ mod on_streams {
     claims!(streams:
         an_echo_returns_every_byte
         many_connections_echo_at_once
+        a_name_is_resolved
+        two_listeners_share_an_address
         a_half_closed_stream_still_receives
         parts_are_sent_in_order_and_whole
         a_dropped_stream_is_closed_for_its_peer

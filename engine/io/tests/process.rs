@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use sakia_io::{Class, Listener, ShardSpec, Spawner, Threads, mailbox, preflight, spawn, timeout};
+use sakia_io::{Arena, Class, Listener, OpenOptions, ShardSpec, Spawner, Threads, mailbox, preflight, spawn, timeout};
 
 const CASE: &str = "SAKIA_PROCESS_CASE";
 
@@ -20,6 +20,11 @@ fn run_case(before: &str, test: &str) -> Output {
     let binary = std::env::current_exe().unwrap();
     let script = format!("{before}; exec \"$0\" --exact {test} --nocapture");
     Command::new("sh").arg("-c").arg(script).arg(binary).env(CASE, test).output().unwrap()
+}
+
+fn assert_passed(output: &Output) {
+    let ran = String::from_utf8_lossy(&output.stdout).contains("1 passed");
+    assert!(output.status.success() && ran, "{output:?}");
 }
 
 fn is_case(test: &str) -> bool {
@@ -52,7 +57,7 @@ fn accepting_goes_on_when_descriptors_are_free_again() {
         return accept_without_descriptors();
     }
     let output = run_case("ulimit -n 128", "accepting_goes_on_when_descriptors_are_free_again");
-    assert!(output.status.success(), "{output:?}");
+    assert_passed(&output);
 }
 
 fn accept_without_descriptors() {
@@ -86,6 +91,31 @@ fn accept_without_descriptors() {
 }
 
 #[test]
+fn a_write_cut_short_goes_on_to_its_error() {
+    if is_case("a_write_cut_short_goes_on_to_its_error") {
+        let path = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("cut-short");
+        let removed = path.clone();
+        start(move || async move {
+            let options = OpenOptions { create: true, direct: true, write: true };
+            let file = sakia_io::File::open(&path, options).await.unwrap();
+            let mut writer = Arena::new(1 << 20).chunk(1 << 18).unwrap();
+            writer.append(&[7; 1 << 18]).unwrap();
+            let error = file.write_range(writer.blocks(0..1 << 18), 0).await.unwrap_err();
+            assert_eq!(error.kind(), std::io::ErrorKind::FileTooLarge);
+            let size = file.size().await.unwrap();
+            assert!(size > 0 && size < 1 << 18, "{size} bytes fit");
+            file.write_range(writer.blocks(0..8192), 0).await.unwrap();
+        })
+        .join();
+        std::fs::remove_file(removed).unwrap();
+        return;
+    }
+    // Files end at 64 or 128 KiB, by the unit of the shell.
+    let output = run_case("trap '' XFSZ; ulimit -f 128", "a_write_cut_short_goes_on_to_its_error");
+    assert_passed(&output);
+}
+
+#[test]
 fn too_few_files_are_refused_with_the_remedy() {
     if is_case("too_few_files_are_refused_with_the_remedy") {
         let error = preflight(&[]).unwrap_err().to_string();
@@ -93,7 +123,7 @@ fn too_few_files_are_refused_with_the_remedy() {
         return;
     }
     let output = run_case("ulimit -n 128", "too_few_files_are_refused_with_the_remedy");
-    assert!(output.status.success(), "{output:?}");
+    assert_passed(&output);
 }
 
 #[test]
@@ -104,6 +134,6 @@ fn a_usable_folder_passes() {
         return;
     }
     let output = run_case("ulimit -n 8192", "a_usable_folder_passes");
-    assert!(output.status.success(), "{output:?}");
+    assert_passed(&output);
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "the probe is removed");
 }

@@ -542,3 +542,63 @@ pub(crate) fn pin_to_cpu(cpu: usize) -> io::Result<()> {
         libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Arena;
+
+    fn remaining(source: &mut Source) -> Vec<(usize, usize)> {
+        let count = usize::try_from(source.vectors().1).unwrap();
+        source.vectors[..count].iter().map(|vector| (vector.iov_base.addr(), vector.iov_len)).collect()
+    }
+
+    #[test]
+    fn a_write_with_a_copied_last_block_goes_on_where_it_was_cut() {
+        let arena = Arena::new(1 << 20);
+        let mut writer = arena.chunk(3 * BLOCK).unwrap();
+        writer.append(&[1; 3 * BLOCK - 5]).unwrap();
+        let mut blocks = writer.blocks(0..3 * BLOCK - 5);
+        let start = blocks.address().addr();
+        let bounce = blocks.take_last_block(&arena);
+        let copy = bounce.address().addr();
+        let mut source = Source::new(blocks, Some(bounce));
+        assert_eq!(remaining(&mut source), [(start, 2 * BLOCK), (copy, BLOCK)]);
+        assert!(!source.advance(BLOCK + 100));
+        assert_eq!(remaining(&mut source), [(start + BLOCK, BLOCK), (copy, BLOCK)]);
+        assert!(!source.advance(BLOCK));
+        assert_eq!(remaining(&mut source), [(copy, BLOCK)]);
+        assert!(source.advance(BLOCK));
+    }
+
+    #[test]
+    fn a_single_block_is_written_from_its_copy() {
+        let arena = Arena::new(1 << 20);
+        let mut writer = arena.chunk(BLOCK).unwrap();
+        writer.append(b"x").unwrap();
+        let mut blocks = writer.blocks(0..1);
+        let bounce = blocks.take_last_block(&arena);
+        let copy = bounce.address().addr();
+        let mut source = Source::new(blocks, Some(bounce));
+        assert_eq!(remaining(&mut source), [(copy, BLOCK)]);
+        assert!(source.advance(BLOCK));
+    }
+
+    #[test]
+    fn a_send_goes_on_behind_what_was_sent() {
+        let mut rest = Rest::new(vec![Bytes::from_static(b"abc"), Bytes::from_static(b"de"), Bytes::from_static(b"f")]);
+        assert!(!rest.advance(4));
+        assert_eq!(rest.parts.iter().map(|part| &part[..]).collect::<Vec<_>>(), [&b"e"[..], b"f"]);
+        assert!(!rest.advance(1));
+        assert!(rest.advance(1));
+    }
+
+    #[test]
+    fn addresses_survive_the_way_to_the_kernel_and_back() {
+        for text in ["10.1.2.3:9092", "[fe80::1]:65535", "[::]:0", "255.0.0.1:1"] {
+            let address: SocketAddr = text.parse().unwrap();
+            assert_eq!(RawAddress::new(address).to_address().unwrap(), address);
+        }
+        assert!(RawAddress::empty().to_address().is_err());
+    }
+}

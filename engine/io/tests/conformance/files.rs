@@ -190,6 +190,29 @@ pub async fn a_dropped_write_holds_its_memory_and_its_blocks(ground: Ground) {
     assert!(file.read(0, 4 * BLOCK).await.unwrap() == [9; 4 * BLOCK][..]);
 }
 
+pub async fn a_write_over_blocks_in_flight_is_refused(ground: Ground) {
+    let file = File::open(&ground.folder.join("file"), NEW).await.unwrap();
+    let writer = chunk_of(&[9; 4 * BLOCK]);
+    let overlaps = |first: usize, count: usize| {
+        let (file, blocks) = (file.clone(), writer.blocks(0..count * BLOCK));
+        let position = u64::try_from(first * BLOCK).unwrap();
+        let mut write = Box::pin(async move { file.write_range(blocks, position).await });
+        let mut waiting = std::task::Context::from_waker(std::task::Waker::noop());
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || drop(write.as_mut().poll(&mut waiting)))).is_err()
+    };
+    {
+        let mut write = pin!(file.write_range(writer.blocks(0..2 * BLOCK), 40_960));
+        assert!(begin(write.as_mut()).await.is_none(), "a write takes a while");
+        assert!(overlaps(9, 2) && overlaps(11, 1) && overlaps(9, 4));
+        assert!(!overlaps(9, 1) && !overlaps(12, 1), "neighbours are free");
+    }
+    assert!(overlaps(11, 1), "a dropped write is in flight until its completion");
+    while writer.is_shared() {
+        sleep(Duration::from_millis(1)).await;
+    }
+    file.write_range(writer.blocks(0..4 * BLOCK), 40_960).await.unwrap();
+}
+
 pub async fn a_dropped_read_gives_its_memory_back(ground: Ground) {
     let bytes = pattern(BLOCK, 8);
     let file = written(&ground.folder.join("file"), &bytes).await;

@@ -19,6 +19,8 @@ pub struct Ground {
     pub folder: PathBuf,
     /// Of this machine, with port 0.
     pub address: SocketAddr,
+    /// A name of that address.
+    pub host: &'static str,
 }
 
 /// A real claim ends within this time, or hangs.
@@ -33,7 +35,7 @@ where
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::create_dir_all(&folder).unwrap();
     let spawner: Arc<dyn Spawner> = Arc::new(Threads);
-    let ground = Ground { spawner, folder: folder.clone(), address: "127.0.0.1:0".parse().unwrap() };
+    let ground = Ground { spawner, folder: folder.clone(), address: "127.0.0.1:0".parse().unwrap(), host: "localhost" };
     let (ended, end) = mpsc::channel();
     let spec = ShardSpec { name: "claim".into(), cpu: None };
     let main_ground = ground.clone();
@@ -57,7 +59,7 @@ where
         let world = World::new(seed);
         let machine = world.machine("ground");
         let address = SocketAddr::new(machine.address(), 0);
-        let ground = Ground { spawner: machine.spawner(), folder: PathBuf::from("/claim"), address };
+        let ground = Ground { spawner: machine.spawner(), folder: PathBuf::from("/claim"), address, host: "ground" };
         let ended = Arc::new(AtomicBool::new(false));
         let (main_ground, main_ended) = (ground.clone(), Arc::clone(&ended));
         let main = move || -> Pin<Box<dyn Future<Output = ()>>> {

@@ -1,7 +1,9 @@
 //! Claims on TCP.
 
+use std::cell::Cell;
 use std::io;
 use std::pin::pin;
+use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -100,6 +102,45 @@ pub async fn many_connections_echo_at_once(ground: Ground) {
         client.await;
     }
     accepting.cancel().await;
+}
+
+pub async fn a_name_is_resolved(ground: Ground) {
+    let listener = Listener::bind(ground.address).unwrap();
+    let port = listener.local_addr().port();
+    let connecting = spawn(Class::Foreground, Stream::connect(ground.host, port));
+    let (server, _) = listener.accept().await.unwrap();
+    let client = connecting.await.unwrap();
+    client.send(Bytes::from_static(b"by name")).await.unwrap();
+    assert!(receive_exactly(&server, 7).await == b"by name"[..]);
+    // Given up while the name is asked for.
+    assert!(timeout(Duration::ZERO, Stream::connect(ground.host, port)).await.is_err());
+}
+
+pub async fn two_listeners_share_an_address(ground: Ground) {
+    let first = Listener::bind(ground.address).unwrap();
+    let address = first.local_addr();
+    let second = Listener::bind(address).unwrap();
+    let accepted = Rc::new(Cell::new(0));
+    let accepting: Vec<_> = [first, second]
+        .map(|listener| {
+            let accepted = Rc::clone(&accepted);
+            spawn(Class::Foreground, async move {
+                loop {
+                    let (stream, _) = listener.accept().await.unwrap();
+                    accepted.set(accepted.get() + 1);
+                    spawn(Class::Foreground, echo(stream)).detach();
+                }
+            })
+        })
+        .into();
+    for round in 0..40 {
+        let stream = Stream::connect(&address.ip().to_string(), address.port()).await.unwrap();
+        let bytes = bytes_of(50, round);
+        stream.send(bytes.clone()).await.unwrap();
+        assert!(receive_exactly(&stream, 50).await == bytes);
+    }
+    assert_eq!(accepted.get(), 40);
+    drop(accepting);
 }
 
 pub async fn a_half_closed_stream_still_receives(ground: Ground) {
