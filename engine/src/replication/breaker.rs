@@ -59,6 +59,15 @@ impl Breaker {
         !matches!(self.state, State::Closed { .. })
     }
 
+    /// While it refuses: when the next probe is due. `None` if it is closed or a probe is under way.
+    #[must_use]
+    pub fn open_until(&self) -> Option<Duration> {
+        match self.state {
+            State::Open { until, .. } => Some(until),
+            State::Closed { .. } | State::Probing { .. } => None,
+        }
+    }
+
     /// A request was answered as it should be. A missing object counts too: the bucket works.
     pub fn succeeded(&mut self) {
         self.state = State::Closed { failures: 0 };

@@ -1,0 +1,79 @@
+//! ListOffsets: the offset for a timestamp, or Kafka's special values: -1 latest, -2 earliest, -3 largest timestamp.
+
+use std::rc::Rc;
+
+use sakia_protocol::api::error::ErrorCode;
+use sakia_protocol::ids::{LeaderEpoch, Offset, PartitionIndex, PartitionKey};
+use sakia_protocol::messages::list_offsets::{
+    ListOffsetsPartition, ListOffsetsPartitionResponse, ListOffsetsRequest, ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+};
+
+use super::{decode, respond};
+use crate::connection::{Request, Response};
+use crate::messages::{LogAnswer, Question};
+use crate::shard::Shard;
+
+/// The special timestamp of the record with the largest timestamp, from version 7 on.
+const MAX_TIMESTAMP: i64 = -3;
+
+pub(super) async fn answer(shard: Rc<Shard>, request: Request) -> Response {
+    let body: ListOffsetsRequest = match decode(&request) {
+        Ok(body) => body,
+        Err(close) => return close,
+    };
+    let mut response = ListOffsetsResponse::default();
+    for topic in body.topics {
+        let topic_id = shard.with_image(|image| image.topic_named(&topic.name).map(|topic| topic.id));
+        let mut rows = Vec::with_capacity(topic.partitions.len());
+        for partition in &topic.partitions {
+            let row = match (topic_id, PartitionIndex::from_wire(partition.partition_index)) {
+                (Some(topic_id), Some(index)) => {
+                    let key = PartitionKey { topic_id, partition: index };
+                    row(&shard, key, partition, request.api_version).await
+                }
+                _ => error_row(partition, ErrorCode::UnknownTopicOrPartition),
+            };
+            rows.push(row);
+        }
+        response.topics.push(ListOffsetsTopicResponse { name: topic.name, partitions: rows });
+    }
+    respond(&request, &response)
+}
+
+async fn row(
+    shard: &Rc<Shard>,
+    key: PartitionKey,
+    wanted: &ListOffsetsPartition,
+    version: i16,
+) -> ListOffsetsPartitionResponse {
+    let special_max = if version >= 7 { MAX_TIMESTAMP } else { -2 };
+    if wanted.timestamp < special_max {
+        return error_row(wanted, ErrorCode::UnsupportedVersion);
+    }
+    let question = Question::OffsetFor { timestamp: wanted.timestamp };
+    let epoch = LeaderEpoch::from_wire(wanted.current_leader_epoch);
+    match shard.ask(key, epoch, question).await {
+        LogAnswer::Offset { timestamp, offset, epoch } => ListOffsetsPartitionResponse {
+            partition_index: wanted.partition_index,
+            error_code: ErrorCode::None.code(),
+            timestamp: timestamp.unwrap_or(-1),
+            offset: Offset::to_wire(offset),
+            leader_epoch: LeaderEpoch::to_wire(epoch),
+            ..ListOffsetsPartitionResponse::default()
+        },
+        LogAnswer::Refused(refusal) => error_row(wanted, refusal.code),
+        LogAnswer::Epoch(_) => unreachable!("a question about an offset is answered with an offset"),
+    }
+}
+
+fn error_row(wanted: &ListOffsetsPartition, error: ErrorCode) -> ListOffsetsPartitionResponse {
+    ListOffsetsPartitionResponse {
+        partition_index: wanted.partition_index,
+        error_code: error.code(),
+        timestamp: -1,
+        offset: -1,
+        leader_epoch: -1,
+        ..ListOffsetsPartitionResponse::default()
+    }
+}

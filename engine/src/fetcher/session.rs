@@ -1,0 +1,346 @@
+//! A fetcher's session with its leader: fetches, at most two under way.
+//!
+//! One fetch is parked at the leader. When ends were stored meanwhile the next one is sent at once: it reports them, and
+//! the leader completes the parked one on its arrival. A lost connection, or references that were dropped here, begin a
+//! new session; the leader then hands out anew from the stored ends.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::future::pending;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sakia_io::{Class, Task, now, random_u64, sleep, spawn, timeout};
+use sakia_protocol::api::error::ErrorCode;
+use sakia_protocol::ids::{BrokerEpoch, LeaderEpoch, Offset, PartitionKey};
+use sakia_protocol::messages::fetch::{
+    FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData, ReplicaState,
+};
+use sakia_protocol::messages::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
+use sakia_remote::wal_tag::{BytesUntil, Wants, WalRequest, WalResponse};
+use tracing::{debug, info, warn};
+
+use super::Fetcher;
+use crate::messages::{
+    CombinerMessage, Followed, Replicated, ReplicatedBytes, ShardId, ShardMessage, WantedObject, WantedSlice,
+};
+use crate::limits::PEER_ANSWER_BYTES_MAX;
+use crate::rpc::{Peer, PeerAddress, RpcError};
+use crate::select::{Either, either};
+use crate::shard::Shard;
+
+/// Version of the replica's Fetch: topic ids, replica epochs, our tagged field.
+const FETCH_VERSION: i16 = 17;
+const LIST_OFFSETS_VERSION: i16 = 6;
+
+/// Fetches under way: the parked one, and the one that reports newer ends.
+const FETCHES_MAX: usize = 2;
+
+/// Stored ends are gathered for this long before they are reported: one object's slices are stored together.
+const GATHER: Duration = Duration::from_micros(300);
+
+/// Rest of a partition whose row was refused: newer metadata is on its way, to us or to the leader.
+const REST: Duration = Duration::from_millis(50);
+
+/// Pause before a lost connection is tried again; half of it is jitter.
+const RECONNECT: Duration = Duration::from_millis(100);
+
+/// A fetch that is under way: what was asked, and the answer to come.
+struct UnderWay {
+    asked: Rc<BTreeMap<PartitionKey, Followed>>,
+    answer: Task<Result<FetchResponse, RpcError>>,
+}
+
+/// Follows the leader for as long as the shard lives.
+pub(super) async fn run(shard: Rc<Shard>, fetcher: Rc<Fetcher>) {
+    loop {
+        if fetcher.entries.borrow().is_empty() {
+            fetcher.wake.wait().await;
+            continue;
+        }
+        match connect(&shard, &fetcher) {
+            Some(peer) => {
+                fetcher.anew.set(false);
+                let ended = keep(&shard, &fetcher, &peer).await;
+                debug!(leader = %fetcher.leader, "replica session ended: {ended}");
+                if ended == Ended::Anew {
+                    continue;
+                }
+            }
+            None => debug!(leader = %fetcher.leader, "no replica session: the leader's address is not known"),
+        }
+        let jitter = Duration::from_micros(random_u64() % 50_000);
+        let _ = timeout(RECONNECT / 2 + jitter, fetcher.wake.wait()).await;
+        sleep(RECONNECT / 2).await;
+    }
+}
+
+/// A peer for one session; it connects with the first fetch. `None` if the leader's address is not known.
+fn connect(shard: &Shard, fetcher: &Fetcher) -> Option<Rc<Peer>> {
+    let address = shard.with_image(|image| {
+        let listener = image.brokers.get(&fetcher.leader)?.listeners.first()?;
+        Some((listener.host.clone(), listener.port))
+    });
+    let (host, port) = address?;
+    let client_id = format!("sakia-replica-{}", shard.settings.node_id);
+    let address = PeerAddress { host, port, client_id, answer_bytes_max: PEER_ANSWER_BYTES_MAX };
+    Some(Rc::new(Peer::new(address, Class::Foreground)))
+}
+
+/// Why a session ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Ended {
+    /// It was ended here, to begin anew at once.
+    Anew,
+    /// Nothing is followed any more.
+    Idle,
+    /// The leader, or the way to it, failed.
+    Failed(String),
+}
+
+impl std::fmt::Display for Ended {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Anew => f.write_str("to begin anew"),
+            Self::Idle => f.write_str("nothing to follow"),
+            Self::Failed(why) => f.write_str(why),
+        }
+    }
+}
+
+async fn keep(shard: &Rc<Shard>, fetcher: &Rc<Fetcher>, peer: &Rc<Peer>) -> Ended {
+    info!(leader = %fetcher.leader, "replica session begins");
+    let mut under_way: VecDeque<UnderWay> = VecDeque::new();
+    loop {
+        if fetcher.anew.take() {
+            return Ended::Anew;
+        }
+        if under_way.is_empty() {
+            match fetch(shard, fetcher, peer) {
+                Some(fetch) => under_way.push_back(fetch),
+                None if fetcher.entries.borrow().is_empty() => return Ended::Idle,
+                None => {
+                    let _ = timeout(REST, fetcher.wake.wait()).await;
+                    continue;
+                }
+            }
+        }
+        let full = under_way.len() >= FETCHES_MAX;
+        let first = under_way.front_mut().expect("a fetch is under way");
+        let moved = async {
+            if full { pending::<()>().await } else { fetcher.wake.wait().await }
+        };
+        match either(&mut first.answer, moved).await {
+            Either::Left(answer) => {
+                let asked = under_way.pop_front().expect("it was answered").asked;
+                match answer {
+                    Ok(response) => {
+                        if let Err(why) = take(shard, fetcher, &asked, response, peer).await {
+                            return Ended::Failed(why);
+                        }
+                    }
+                    Err(error) => return Ended::Failed(error.to_string()),
+                }
+            }
+            Either::Right(()) => {
+                sleep(GATHER).await;
+                if let Some(fetch) = fetch(shard, fetcher, peer) {
+                    under_way.push_back(fetch);
+                }
+            }
+        }
+    }
+}
+
+/// Sends a fetch of everything that is followed and does not rest; `None` if there is nothing.
+fn fetch(shard: &Rc<Shard>, fetcher: &Rc<Fetcher>, peer: &Rc<Peer>) -> Option<UnderWay> {
+    let at = now();
+    let mut asked = BTreeMap::new();
+    for (key, entry) in fetcher.entries.borrow_mut().iter_mut() {
+        if entry.resting_until.is_some_and(|until| at < until) {
+            continue;
+        }
+        entry.resting_until = None;
+        asked.insert(*key, entry.followed.clone());
+    }
+    if asked.is_empty() {
+        return None;
+    }
+    let request = request(shard, &asked)?;
+    let patience = shard.settings.replica.fetch_wait_max * 2 + Duration::from_secs(5);
+    let peer = peer.clone();
+    let answer =
+        spawn(Class::Foreground, async move { peer.call(&request, FETCH_VERSION, patience).await });
+    Some(UnderWay { asked: Rc::new(asked), answer })
+}
+
+/// `None` while this broker is not registered: the leader takes state only from a registration (R11).
+fn request(shard: &Shard, asked: &BTreeMap<PartitionKey, Followed>) -> Option<FetchRequest> {
+    let replica_epoch: BrokerEpoch = shard.registration()?;
+    let settings = &shard.settings.replica;
+    let mut topics: Vec<FetchTopic> = Vec::new();
+    for followed in asked.values() {
+        let row = FetchPartition {
+            partition: followed.key.partition.get(),
+            current_leader_epoch: followed.leader_epoch.get(),
+            fetch_offset: followed.stored.get(),
+            last_fetched_epoch: LeaderEpoch::to_wire(followed.last_epoch),
+            log_start_offset: followed.log_start.get(),
+            partition_max_bytes: i32::try_from(settings.partition_bytes).unwrap_or(i32::MAX),
+            ..FetchPartition::default()
+        };
+        match topics.last_mut().filter(|topic| topic.topic_id == followed.key.topic_id) {
+            Some(topic) => topic.partitions.push(row),
+            None => topics.push(FetchTopic {
+                topic_id: followed.key.topic_id,
+                partitions: vec![row],
+                ..FetchTopic::default()
+            }),
+        }
+    }
+    let bytes_until = asked.values().filter_map(|followed| {
+        Some(BytesUntil { key: followed.key, offset: followed.bytes_until? })
+    });
+    let wants = if shard.bucket_is_usable() { Wants::References } else { Wants::Bytes };
+    let wal = WalRequest { wants, bytes_until: bytes_until.collect() };
+    Some(FetchRequest {
+        max_wait_ms: i32::try_from(settings.fetch_wait_max.as_millis()).unwrap_or(i32::MAX),
+        min_bytes: 1,
+        max_bytes: i32::try_from(settings.response_bytes).unwrap_or(i32::MAX),
+        topics,
+        replica_state: ReplicaState { replica_id: shard.settings.node_id.get(), replica_epoch: replica_epoch.get() },
+        sakia_wal: Some(wal.encode()),
+        ..FetchRequest::default()
+    })
+}
+
+/// Hands on what a reply holds.
+async fn take(
+    shard: &Rc<Shard>,
+    fetcher: &Rc<Fetcher>,
+    asked: &BTreeMap<PartitionKey, Followed>,
+    response: FetchResponse,
+    peer: &Rc<Peer>,
+) -> Result<(), String> {
+    if response.error_code != ErrorCode::None.code() {
+        return Err(format!("the leader refused the fetch: {}", ErrorCode::from_wire(response.error_code).name()));
+    }
+    if let Some(wal) = &response.sakia_wal {
+        let wal = WalResponse::decode(wal).map_err(|error| format!("bad object path field: {error}"))?;
+        read_objects(shard, asked, wal).await;
+    }
+    let mut by_shard: BTreeMap<ShardId, Vec<Replicated>> = BTreeMap::new();
+    for topic in response.responses {
+        for row in topic.partitions {
+            let Some(followed) = sakia_protocol::ids::PartitionIndex::from_wire(row.partition_index)
+                .and_then(|partition| asked.get(&PartitionKey { topic_id: topic.topic_id, partition }))
+            else {
+                continue;
+            };
+            let Some(what) = row_bytes(shard, fetcher, peer, followed, row) else { continue };
+            by_shard.entry(followed.shard).or_default().push(Replicated {
+                key: followed.key,
+                generation: followed.generation,
+                leader_epoch: followed.leader_epoch,
+                what,
+            });
+        }
+    }
+    for (owner, rows) in by_shard {
+        shard.deliver(owner, ShardMessage::Replicated(rows)).await;
+    }
+    Ok(())
+}
+
+/// What a row means; `None` if there is nothing to hand on.
+fn row_bytes(
+    shard: &Rc<Shard>,
+    fetcher: &Rc<Fetcher>,
+    peer: &Rc<Peer>,
+    followed: &Followed,
+    row: PartitionData,
+) -> Option<ReplicatedBytes> {
+    match ErrorCode::from_wire(row.error_code) {
+        ErrorCode::None => {}
+        ErrorCode::OffsetOutOfRange => {
+            rest(fetcher, followed);
+            spawn(Class::Foreground, find_range(shard.clone(), peer.clone(), followed.clone())).detach();
+            return None;
+        }
+        // Newer metadata will say who leads, here or there.
+        error => {
+            debug!(partition = %followed.key, error = error.name(), "a followed partition rests");
+            rest(fetcher, followed);
+            return None;
+        }
+    }
+    let diverging = &row.diverging_epoch;
+    if let (Some(epoch), Some(end)) =
+        (LeaderEpoch::from_wire(diverging.epoch), Offset::from_wire(diverging.end_offset))
+    {
+        rest(fetcher, followed);
+        return Some(ReplicatedBytes::Diverging { epoch, end });
+    }
+    Some(ReplicatedBytes::Row {
+        records: row.records.unwrap_or_default(),
+        high_watermark: Offset::from_wire(row.high_watermark),
+        log_start: Offset::from_wire(row.log_start_offset),
+    })
+}
+
+/// A refused partition is left out for a moment, unless its owner says something new about it.
+fn rest(fetcher: &Fetcher, followed: &Followed) {
+    if let Some(entry) = fetcher.entries.borrow_mut().get_mut(&followed.key) {
+        if entry.followed.generation == followed.generation {
+            entry.resting_until = Some(now() + REST);
+        }
+    }
+}
+
+/// One GET per object: everything followed here may want a slice of it.
+async fn read_objects(shard: &Rc<Shard>, asked: &BTreeMap<PartitionKey, Followed>, wal: WalResponse) {
+    let Some(combiner) = shard.addresses.combiner.as_ref().filter(|_| !wal.objects.is_empty()) else { return };
+    let wanted: Arc<[WantedSlice]> = asked
+        .values()
+        .map(|followed| WantedSlice {
+            key: followed.key,
+            shard: followed.shard,
+            generation: followed.generation,
+            leader_epoch: followed.leader_epoch,
+            stored: followed.stored,
+        })
+        .collect();
+    let objects = wal.objects.into_iter().map(|object| WantedObject { object, wanted: wanted.clone() });
+    let _ = combiner.send(CombinerMessage::Get(objects.collect())).await;
+}
+
+/// The follower's end lies outside the leader's log: asks where that begins and ends.
+async fn find_range(shard: Rc<Shard>, peer: Rc<Peer>, followed: Followed) {
+    let start = bound(&peer, &followed, -2).await;
+    let end = bound(&peer, &followed, -1).await;
+    let (Some(leader_start), Some(leader_end)) = (start, end) else {
+        warn!(partition = %followed.key, "the leader did not say where its log begins and ends");
+        return;
+    };
+    let row = Replicated {
+        key: followed.key,
+        generation: followed.generation,
+        leader_epoch: followed.leader_epoch,
+        what: ReplicatedBytes::OutOfRange { leader_start, leader_end },
+    };
+    shard.deliver(followed.shard, ShardMessage::Replicated(vec![row])).await;
+}
+
+async fn bound(peer: &Rc<Peer>, followed: &Followed, timestamp: i64) -> Option<Offset> {
+    let partition = ListOffsetsPartition {
+        partition_index: followed.key.partition.get(),
+        current_leader_epoch: followed.leader_epoch.get(),
+        timestamp,
+        ..ListOffsetsPartition::default()
+    };
+    let topic = ListOffsetsTopic { name: followed.topic.clone(), partitions: vec![partition] };
+    let request = ListOffsetsRequest { replica_id: -1, topics: vec![topic], ..ListOffsetsRequest::default() };
+    let response = peer.call(&request, LIST_OFFSETS_VERSION, Duration::from_secs(5)).await.ok()?;
+    Offset::from_wire(response.topics.first()?.partitions.first()?.offset)
+}
+

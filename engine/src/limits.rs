@@ -1,0 +1,70 @@
+//! Bounds of the broker outside the log, each with its reason and what happens at it.
+
+use std::time::Duration;
+
+/// Requests of one connection that are started and not answered. At the bound reading pauses (back-pressure by TCP).
+pub const REQUESTS_IN_FLIGHT_MAX: usize = 32;
+
+/// First read of an idle connection: idle connections must cost little.
+pub const RECEIVE_BYTES_MIN: usize = 4 << 10;
+
+/// Largest single read of a busy connection.
+pub const RECEIVE_BYTES_MAX: usize = 256 << 10;
+
+/// Messages in a shard's mailbox. At the bound senders wait; answers never go through it.
+pub const SHARD_MAILBOX: usize = 4096;
+
+/// Messages in the combiner's mailbox. At the bound shards keep their ranges and offer them again.
+pub const COMBINER_MAILBOX: usize = 4096;
+
+/// Requests for a checkpoint that wait. At the bound shards wait: one write answers all of them.
+pub const CHECKPOINTS_ASKED: usize = 256;
+
+/// Messages in the control shard's mailbox. At the bound senders wait.
+pub const CONTROL_MAILBOX: usize = 1024;
+
+/// Messages taken from a mailbox before other tasks of the shard run.
+pub const MESSAGES_PER_TURN: usize = 256;
+
+/// Readers that wait on one partition. At the bound the oldest is woken: it reads again and waits again.
+pub const WAITERS_PER_PARTITION_MAX: usize = 4096;
+
+/// Lines per second that bad connections may write to the log; the rest is counted and told in one line.
+pub const BAD_CONNECTION_LINES_PER_SECOND: u32 = 5;
+
+/// Partitions in one request of a client. Above it the request is refused.
+pub const PARTITIONS_PER_REQUEST_MAX: usize = 100_000;
+
+/// Largest number of partitions that one topic may have.
+pub const PARTITIONS_PER_TOPIC_MAX: i32 = 10_000;
+
+/// Bytes lent to the combiner as one range. A larger appended run is lent in several.
+pub const LEND_BYTES_MAX: usize = 1 << 20;
+
+/// How long a shard waits before it offers its messages again to a mailbox that was full.
+pub const LEND_RETRY: Duration = Duration::from_millis(50);
+
+/// Longest wait of a consumer's fetch, whatever it asks for.
+pub const FETCH_WAIT_MAX: Duration = Duration::from_secs(600);
+
+/// A new high watermark alone answers a follower's fetch after this wait (R9).
+pub const HIGH_WATERMARK_WAKE: Duration = Duration::from_millis(5);
+
+const _: () = assert!(RECEIVE_BYTES_MIN <= RECEIVE_BYTES_MAX);
+const _: () = assert!(MESSAGES_PER_TURN <= SHARD_MAILBOX);
+
+/// What one produced batch may decompress to. Above it the batch is refused: a small bomb must not fill memory.
+pub const DECOMPRESSED_BYTES_MAX: usize = 64 << 20;
+
+/// How long each thread of a process may take to stop cleanly. After it the process ends anyway, and the next start
+/// recovers.
+pub const STOP_LIMIT: Duration = Duration::from_secs(3);
+
+/// How long a commit of offsets or of a group's state may take until its members are told that it failed.
+pub const OFFSETS_COMMIT_LIMIT: Duration = Duration::from_secs(5);
+
+/// Bytes of the offsets topic read at once when a coordinator loads.
+pub const REPLAY_BYTES: usize = 1 << 20;
+
+/// Longest answer that a broker takes from a peer.
+pub const PEER_ANSWER_BYTES_MAX: usize = 128 << 20;

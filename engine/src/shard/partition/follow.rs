@@ -1,0 +1,340 @@
+//! What a follower does: takes what comes from its leader or from the bucket, in order, and truncates where it must.
+//!
+//! Path: fetcher (rows) and combiner (slices) → `replicated` → the log → `after_stored` → `report` → the next fetch.
+//!
+//! Invariant: only bytes asked for in this generation are taken (R7); a gap is never appended over, except by record
+//! bytes of a leader, where compaction took the offsets (R9).
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use sakia_io::{Class, oneshot, spawn};
+use sakia_protocol::batch::{StoredBatch, check_replicated};
+use sakia_protocol::ids::{BrokerId, LeaderEpoch, Offset};
+use sakia_remote::ObjectReference;
+use sakia_remote::object::SliceHeader;
+use tracing::{info, warn};
+
+use super::{Partition, Role};
+use crate::log::{Continuation, LogError};
+use crate::messages::{FetcherMessage, Followed, Replicated, ReplicatedBytes};
+use crate::replication::follower::{BatchSpan, first_needed};
+use crate::replication::truncation::{EpochEnd, truncate_to};
+use crate::replication::{FetchedSlice, GetFailure, IndexedSlice, Offer};
+use crate::shard::Shard;
+
+/// Where record bytes came from.
+#[derive(Clone, Copy)]
+enum Origin {
+    Leader,
+    Bucket,
+}
+
+impl Partition {
+    /// Takes what came for this partition, if it was asked for in this generation.
+    pub(in crate::shard) fn replicated(self: &Rc<Self>, shard: &Rc<Shard>, row: Replicated) {
+        let (leader, current) = match &*self.role.borrow() {
+            Role::Follower(follower) => (follower.leader(), follower.generation()),
+            Role::Idle | Role::Leader(_) => return,
+        };
+        if row.generation != current {
+            return;
+        }
+        match row.what {
+            ReplicatedBytes::Row { records, high_watermark, log_start } => {
+                self.take_row(shard, leader, records, high_watermark, log_start);
+            }
+            ReplicatedBytes::Slice { object, header, bytes } => self.take_slice(shard, leader, object, header, bytes),
+            ReplicatedBytes::Diverging { epoch, end } => self.truncate_to(shard, leader, EpochEnd { epoch, end }),
+            ReplicatedBytes::OutOfRange { leader_start, leader_end } => {
+                self.begin_anew(shard, leader, leader_start, leader_end);
+            }
+            ReplicatedBytes::ObjectFailed { object, failure } => self.object_failed(shard, leader, object, failure),
+        }
+    }
+
+    /// A row of the leader's reply: its high watermark, and record bytes if it sent any.
+    fn take_row(
+        self: &Rc<Self>,
+        shard: &Rc<Shard>,
+        leader: BrokerId,
+        records: Bytes,
+        high_watermark: Option<Offset>,
+        log_start: Option<Offset>,
+    ) {
+        let moved = match &mut *self.role.borrow_mut() {
+            Role::Follower(follower) => high_watermark.and_then(|hw| follower.on_leader(hw, log_start)),
+            Role::Idle | Role::Leader(_) => None,
+        };
+        self.committed(shard, moved);
+        if let Some(start) = log_start.filter(|start| *start > self.log.start()) {
+            self.log.advance_start(start.min(self.high_watermark.get()));
+        }
+        if records.is_empty() {
+            return;
+        }
+        let len = u64::try_from(records.len()).unwrap_or(u64::MAX);
+        let spans = match spans(&records) {
+            Ok(spans) => spans,
+            Err(why) => {
+                warn!(topic = %self.topic, partition = %self.key.partition, "record bytes from the leader are bad: {why}");
+                self.ask_anew(shard, leader);
+                return;
+            }
+        };
+        let (Some(first), Some(last)) = (spans.first(), spans.last()) else { return };
+        self.counters.replication_bytes_in.add(len);
+        let slice = FetchedSlice {
+            generation: self.generation.get(),
+            slice_epoch: None,
+            // Record bytes may begin above the end where compaction took the offsets between.
+            base: first.base.min(self.log.appended()),
+            next: last.next,
+            bytes: records,
+        };
+        self.offer(shard, leader, slice, Origin::Leader);
+    }
+
+    fn take_slice(
+        self: &Rc<Self>,
+        shard: &Rc<Shard>,
+        leader: BrokerId,
+        object: ObjectReference,
+        header: SliceHeader,
+        bytes: Bytes,
+    ) {
+        let len = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        self.counters.wal_bytes_in.add(len);
+        let slice = FetchedSlice {
+            generation: self.generation.get(),
+            slice_epoch: Some(header.leader_epoch),
+            base: header.base,
+            next: header.next,
+            bytes,
+        };
+        self.remember_reference(object, &header);
+        self.offer(shard, leader, slice, Origin::Bucket);
+        self.index_references(shard);
+    }
+
+    fn offer(self: &Rc<Self>, shard: &Rc<Shard>, leader: BrokerId, slice: FetchedSlice, origin: Origin) {
+        let offered = match &mut *self.role.borrow_mut() {
+            Role::Follower(follower) => follower.offer(slice),
+            Role::Idle | Role::Leader(_) => return,
+        };
+        match offered {
+            Offer::Append(slice) => {
+                let mut next = Some((slice, origin));
+                while let Some((slice, origin)) = next {
+                    if !self.append(shard, leader, &slice, origin) {
+                        return;
+                    }
+                    let ready = match &mut *self.role.borrow_mut() {
+                        Role::Follower(follower) => follower.take_ready(),
+                        Role::Idle | Role::Leader(_) => None,
+                    };
+                    next = ready.map(|slice| (slice, Origin::Bucket));
+                }
+            }
+            Offer::Waits | Offer::Dropped(_) => {}
+            Offer::NoRoom => shard.outbox.tell_fetcher(leader, FetcherMessage::NewSession),
+        }
+    }
+
+    /// Appends what of a slice is not held yet; `false` if it does not fit and was given up.
+    fn append(&self, shard: &Rc<Shard>, leader: BrokerId, slice: &FetchedSlice, origin: Origin) -> bool {
+        let end = self.log.appended();
+        let (epoch, continuation) = match origin {
+            Origin::Bucket => (slice.slice_epoch, Continuation::Exact),
+            Origin::Leader => (None, Continuation::OverGaps),
+        };
+        let result = needed(&slice.bytes, end, epoch, origin)
+            .and_then(|bytes| if bytes.is_empty() { Ok(end) } else { self.store(&bytes, continuation) });
+        match result {
+            Ok(appended) => {
+                if let Role::Follower(follower) = &mut *self.role.borrow_mut() {
+                    follower.on_appended(appended);
+                }
+                appended >= slice.next
+            }
+            Err(why) => {
+                warn!(topic = %self.topic, partition = %self.key.partition, %end, "bytes do not fit, asking again: {why}");
+                if let Role::Follower(follower) = &mut *self.role.borrow_mut() {
+                    follower.ask_bytes(None);
+                }
+                self.ask_anew(shard, leader);
+                false
+            }
+        }
+    }
+
+    fn store(&self, bytes: &Bytes, continuation: Continuation) -> Result<Offset, String> {
+        match self.log.append_as_follower(bytes, continuation) {
+            Ok(end) => Ok(end),
+            // No room in memory: nothing was appended, the same bytes are fetched again once the disk caught up.
+            Err(LogError::Busy(why)) => Err(format!("no room in memory: {why}")),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// What was handed out in this session is void: a new session gives it again from the stored end.
+    fn ask_anew(&self, shard: &Shard, leader: BrokerId) {
+        self.report(shard, leader);
+        shard.outbox.tell_fetcher(leader, FetcherMessage::NewSession);
+    }
+
+    /// R12: the object cannot be read, the leader must send bytes.
+    fn object_failed(&self, shard: &Shard, leader: BrokerId, object: ObjectReference, failure: GetFailure) {
+        warn!(topic = %self.topic, partition = %self.key.partition, ?object, ?failure, "asking the leader for bytes");
+        shard.counters.fallbacks.with(&["object_unreadable"]).increment();
+        if let Role::Follower(follower) = &mut *self.role.borrow_mut() {
+            follower.ask_bytes(None);
+        }
+        self.report(shard, leader);
+    }
+
+    /// Tells the fetcher where this replica stands: what its next fetch says.
+    pub(super) fn report(&self, shard: &Shard, leader: BrokerId) {
+        let Role::Follower(follower) = &*self.role.borrow() else { return };
+        let followed = Followed {
+            key: self.key,
+            topic: self.topic.clone(),
+            shard: shard.id,
+            generation: follower.generation(),
+            leader_epoch: follower.leader_epoch(),
+            stored: follower.stored(),
+            last_epoch: follower.stored().get().checked_sub(1).and_then(Offset::from_wire).and_then(|last| self.log.epoch_at(last)),
+            log_start: self.log.start(),
+            bytes_until: follower.bytes_until(),
+        };
+        shard.outbox.tell_fetcher(leader, FetcherMessage::Follow(followed));
+    }
+
+    /// The leader's log parts from this one: cut back, in a new generation, and ask again.
+    fn truncate_to(self: &Rc<Self>, shard: &Rc<Shard>, leader: BrokerId, parting: EpochEnd) {
+        let end = self.log.appended();
+        let Some(target) = self.log.with_epochs(|epochs| truncate_to(epochs, end, parting)) else {
+            self.report(shard, leader);
+            return;
+        };
+        info!(topic = %self.topic, partition = %self.key.partition, from = %end, to = %target, "truncating to the leader's log");
+        self.cut(shard, leader, Cut::To(target));
+    }
+
+    /// The leader's log and this one do not meet: begin at the leader's start, or cut what it does not have.
+    fn begin_anew(self: &Rc<Self>, shard: &Rc<Shard>, leader: BrokerId, start: Offset, end: Offset) {
+        if start > self.log.appended() {
+            self.cut(shard, leader, Cut::Anew(start));
+        } else if end < self.log.appended() {
+            self.cut(shard, leader, Cut::To(end.max(self.log.start())));
+        } else {
+            self.report(shard, leader);
+        }
+    }
+
+    /// Cuts the log. Until it is done nothing is taken: the fetcher has let the partition go.
+    fn cut(self: &Rc<Self>, shard: &Rc<Shard>, leader: BrokerId, cut: Cut) {
+        let generation = self.begin_generation(shard);
+        let old = match &*self.role.borrow() {
+            Role::Follower(follower) => follower.generation(),
+            Role::Idle | Role::Leader(_) => return,
+        };
+        shard.outbox.tell_fetcher(leader, FetcherMessage::Unfollow { key: self.key, generation: old });
+        let (partition, shard) = (self.clone(), shard.clone());
+        spawn(Class::Foreground, async move {
+            let result = match cut {
+                Cut::To(target) => partition.log.truncate(target).await,
+                Cut::Anew(start) => partition.log.restart_empty(start).await,
+            };
+            if let Err(error) = result {
+                shard.folder_failed(partition.key, &error);
+                return;
+            }
+            // The recovery point was lowered with the log: it is on disk before anything is appended above the cut.
+            let (reply, written) = oneshot();
+            if shard.checkpoint.send(reply).await.is_ok() {
+                let _ = written.await;
+            }
+            partition.after_cut(&shard, cut, generation);
+        })
+        .detach();
+    }
+
+    fn after_cut(&self, shard: &Rc<Shard>, cut: Cut, generation: u64) {
+        let end = self.log.appended();
+        shard.index.borrow_mut().cut_end(self.key, end);
+        if generation != self.generation.get() {
+            return;
+        }
+        let (leader, moved) = match &mut *self.role.borrow_mut() {
+            Role::Follower(follower) => {
+                let moved = match cut {
+                    Cut::To(_) => {
+                        follower.on_truncated(end, generation);
+                        None
+                    }
+                    Cut::Anew(start) => follower.on_restarted(start, generation),
+                };
+                (follower.leader(), moved)
+            }
+            Role::Idle | Role::Leader(_) => return,
+        };
+        self.high_watermark.set(self.high_watermark.get().min(end).max(self.log.start()));
+        self.committed(shard, moved);
+        self.report(shard, leader);
+    }
+
+    /// A slice that was read may be handed on once the log holds it (R8).
+    fn remember_reference(&self, object: ObjectReference, header: &SliceHeader) {
+        let position = |at: u64| u32::try_from(at).expect("positions in an object are below OBJECT_LENGTH_MAX");
+        let mut unindexed = self.unindexed.borrow_mut();
+        unindexed.push(IndexedSlice {
+            object,
+            slice: 0,
+            start: position(header.start),
+            end: position(header.end),
+            base: header.base,
+            next: header.next,
+            leader_epoch: header.leader_epoch,
+        });
+    }
+
+    fn index_references(&self, shard: &Shard) {
+        let end = self.log.appended();
+        let slices = self.unindexed.take();
+        let (held, waiting): (Vec<_>, Vec<_>) = slices.into_iter().partition(|slice| slice.next <= end);
+        for slice in held {
+            self.index_slice(shard, self.generation.get(), slice);
+        }
+        self.unindexed.replace(waiting);
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Cut {
+    To(Offset),
+    Anew(Offset),
+}
+
+/// Offsets and epochs of checked batches.
+fn spans(bytes: &Bytes) -> Result<Vec<BatchSpan>, String> {
+    check_replicated(bytes).map(|batch| batch.map_err(|end| end.to_string()).and_then(|batch| span(&batch))).collect()
+}
+
+fn span(batch: &StoredBatch<'_>) -> Result<BatchSpan, String> {
+    let leader_epoch: LeaderEpoch = batch.header.leader_epoch.ok_or_else(|| "a batch without epoch".to_owned())?;
+    Ok(BatchSpan { base: batch.header.base_offset, next: batch.header.next_offset(), leader_epoch })
+}
+
+/// The batches of a slice from the end of the log on. Slices of the bucket were checked when they were read.
+fn needed(bytes: &Bytes, end: Offset, epoch: Option<LeaderEpoch>, origin: Origin) -> Result<Bytes, String> {
+    let mut batches = Vec::new();
+    for batch in sakia_protocol::batch::headers(bytes) {
+        batches.push((batch.position, span(&batch)?));
+    }
+    let held = match origin {
+        Origin::Bucket => first_needed(batches.iter().map(|(_, span)| *span), end, epoch).map_err(|e| e.to_string())?,
+        Origin::Leader => batches.iter().take_while(|(_, span)| span.next <= end).count(),
+    };
+    Ok(batches.get(held).map_or_else(Bytes::new, |(position, _)| bytes.slice(*position..)))
+}
