@@ -19,6 +19,8 @@ pub mod object;
 pub mod pack;
 pub mod reference;
 pub mod store;
+#[cfg(test)]
+mod testing;
 pub mod url;
 pub mod wal_tag;
 mod wire;

@@ -210,11 +210,12 @@ mod tests {
 
     #[test]
     fn every_prefix_is_refused_and_trailing_bytes_too() {
-        for bytes in [request().encode(), response().encode()] {
-            for end in 0..bytes.len() {
-                assert!(WalRequest::decode(&bytes[..end]).is_err(), "request of {end} bytes");
-                assert!(WalResponse::decode(&bytes[..end]).is_err(), "response of {end} bytes");
-            }
+        let (asked, answered) = (request().encode(), response().encode());
+        for end in 0..asked.len() {
+            assert!(WalRequest::decode(&asked[..end]).is_err(), "request of {end} bytes");
+        }
+        for end in 0..answered.len() {
+            assert!(WalResponse::decode(&answered[..end]).is_err(), "response of {end} bytes");
         }
         let mut long = request().encode().to_vec();
         long.push(0);

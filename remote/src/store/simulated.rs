@@ -62,6 +62,8 @@ pub struct Faults {
     pub slow_downs_per_mille: u32,
     /// Of 1000 puts, so many happen without an answer.
     pub lost_put_replies_per_mille: u32,
+    /// The next so many puts happen without an answer.
+    pub next_lost_put_replies: u32,
     /// The next so many create-only puts are answered with 409 and change nothing.
     pub next_conflicts: u32,
     /// Of 1000 gets, so many come back one byte short, as from a torn connection.

@@ -71,8 +71,16 @@ impl State {
             return Some(BucketAnswer { result, reply_lost: false });
         }
         let result = apply(self);
-        let reply_lost = verb == Verb::Put && self.hits(self.faults.lost_put_replies_per_mille);
+        let reply_lost = verb == Verb::Put && self.loses_put_reply();
         Some(BucketAnswer { result, reply_lost })
+    }
+
+    fn loses_put_reply(&mut self) -> bool {
+        if self.faults.next_lost_put_replies > 0 {
+            self.faults.next_lost_put_replies -= 1;
+            return true;
+        }
+        self.hits(self.faults.lost_put_replies_per_mille)
     }
 
     pub(super) fn put(&mut self, put: Put, modified_ms: i64) -> Result<(), StoreError> {
