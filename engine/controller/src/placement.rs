@@ -79,3 +79,93 @@ fn remainder(seed: u64, divisor: usize) -> usize {
     let divisor = u64::try_from(divisor.max(1)).expect("a count of brokers");
     usize::try_from(seed % divisor).expect("below a usize")
 }
+
+#[cfg(test)]
+mod tests {
+    use sakia_protocol::ids::{BrokerEpoch, MetadataIndex, Uuid};
+
+    use super::*;
+    use crate::event::BrokerRegistered;
+    use crate::image::{BrokerImage, Standing};
+
+    fn image(racks: &[Option<&str>]) -> Image {
+        let mut image = Image::default();
+        for (number, rack) in (1..).zip(racks) {
+            let registration = BrokerImage {
+                epoch: BrokerEpoch::new(1),
+                incarnation: Uuid::ZERO,
+                boot_id: Uuid::ZERO,
+                log_folders: Vec::new(),
+                rack: rack.map(str::to_owned),
+                listeners: Vec::new(),
+                features: BTreeMap::new(),
+                standing: if *rack == Some("fenced") { Standing::Fenced } else { Standing::Active },
+            };
+            let event = BrokerRegistered { broker: BrokerId::new(number), registration };
+            image.apply(MetadataIndex::new(1), &event.into());
+        }
+        image
+    }
+
+    fn wanted(count: usize, replication: usize) -> Wanted {
+        Wanted { first: 0, count, replication }
+    }
+
+    /// How often each broker is named, least and most.
+    fn spread(named: impl Iterator<Item = BrokerId>) -> (usize, usize) {
+        let mut counts: BTreeMap<BrokerId, usize> = BTreeMap::new();
+        for broker in named {
+            *counts.entry(broker).or_default() += 1;
+        }
+        (*counts.values().min().unwrap(), *counts.values().max().unwrap())
+    }
+
+    #[test]
+    fn leaders_go_round_all_brokers_and_followers_are_spread() {
+        let image = image(&[None; 5]);
+        for seed in 0..50 {
+            let placed = place(&image, wanted(20, 3), seed).unwrap();
+            assert_eq!(spread(placed.iter().map(|replicas| replicas[0])), (4, 4));
+            let (least, most) = spread(placed.iter().flatten().copied());
+            assert!(least >= 10 && most <= 14, "{least} to {most} of 12");
+        }
+    }
+
+    #[test]
+    fn replicas_lie_in_different_racks_first() {
+        let image = image(&[Some("a"), Some("a"), Some("b"), Some("b"), Some("c")]);
+        let rack = |broker: &BrokerId| image.brokers[broker].rack.clone();
+        for seed in 0..50 {
+            for replicas in place(&image, wanted(10, 3), seed).unwrap() {
+                let racks: std::collections::BTreeSet<_> = replicas.iter().map(rack).collect();
+                assert_eq!(racks.len(), 3, "{replicas:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_broker_holds_two_replicas_of_a_partition() {
+        let image = image(&[Some("a"), Some("a"), Some("b"), None]);
+        for replicas in place(&image, wanted(30, 4), 7).unwrap() {
+            assert_eq!(spread(replicas.into_iter()), (1, 1));
+        }
+    }
+
+    #[test]
+    fn fenced_brokers_get_nothing_and_too_few_live_ones_are_refused() {
+        let image = image(&[Some("a"), Some("fenced"), Some("b")]);
+        let placed = place(&image, wanted(9, 2), 3).unwrap();
+        assert!(placed.iter().flatten().all(|broker| *broker != BrokerId::new(2)));
+        let refused = place(&image, wanted(1, 3), 3);
+        assert_eq!(refused, Err(CommandError::InvalidReplicationFactor { live: 2 }));
+        assert!(place(&image, wanted(1, 0), 3).is_err());
+    }
+
+    #[test]
+    fn partitions_added_later_continue_the_round() {
+        let image = image(&[None; 4]);
+        let all = place(&image, wanted(9, 2), 11).unwrap();
+        let later = place(&image, Wanted { first: 4, count: 5, replication: 2 }, 11).unwrap();
+        assert_eq!(all[4..], later);
+    }
+}

@@ -194,3 +194,127 @@ pub fn answer(image: &Image, heartbeat: &Heartbeat) -> HeartbeatAnswer {
 fn is_caught_up(heartbeat: &Heartbeat) -> bool {
     heartbeat.applied.get() >= heartbeat.broker_epoch.get()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use sakia_protocol::ids::Uuid;
+
+    use super::*;
+    use crate::event::BrokerRegistered;
+    use crate::image::BrokerImage;
+
+    const TIMEOUT: Duration = Duration::from_secs(3);
+
+    fn seconds(count: u64) -> Duration {
+        Duration::from_secs(count)
+    }
+
+    /// Brokers 1 and 2, registered at index 1 and 2.
+    fn image(standings: [Standing; 2]) -> Image {
+        let mut image = Image::default();
+        for (number, standing) in (1..).zip(standings) {
+            let registration = BrokerImage {
+                epoch: BrokerEpoch::new(i64::from(number)),
+                incarnation: Uuid::ZERO,
+                boot_id: Uuid::ZERO,
+                log_folders: Vec::new(),
+                rack: None,
+                listeners: Vec::new(),
+                features: BTreeMap::new(),
+                standing,
+            };
+            let event = BrokerRegistered { broker: BrokerId::new(number), registration };
+            image.apply(MetadataIndex::new(i64::from(number)), &event.into());
+        }
+        image
+    }
+
+    fn heartbeat(number: i32, applied: i64, wish: Wish) -> Heartbeat {
+        let broker_epoch = BrokerEpoch::new(i64::from(number));
+        Heartbeat { broker: BrokerId::new(number), broker_epoch, applied: MetadataIndex::new(applied), wish }
+    }
+
+    #[test]
+    fn a_new_controller_gives_everybody_a_full_session() {
+        let image = image([Standing::Active, Standing::Fenced]);
+        let sessions = Sessions::new(TIMEOUT, seconds(100));
+        assert_eq!(sessions.expired(&image, seconds(102)), []);
+        let late = sessions.expired(&image, seconds(103));
+        assert_eq!(late.len(), 1, "the fenced one is not fenced again");
+        assert_eq!(late[0].broker, BrokerId::new(1));
+    }
+
+    #[test]
+    fn a_heartbeat_renews_the_session_of_its_epoch_only() {
+        let image = image([Standing::Active, Standing::Active]);
+        let mut sessions = Sessions::new(TIMEOUT, seconds(0));
+        sessions.hear(BrokerId::new(1), BrokerEpoch::new(1), MetadataIndex::ZERO, seconds(2));
+        sessions.hear(BrokerId::new(2), BrokerEpoch::new(99), MetadataIndex::ZERO, seconds(2));
+        let late: Vec<i32> = sessions.expired(&image, seconds(4)).iter().map(|late| late.broker.get()).collect();
+        assert_eq!(late, [2]);
+    }
+
+    #[test]
+    fn the_time_in_which_the_controller_stood_still_is_forgiven() {
+        let image = image([Standing::Active, Standing::Active]);
+        let mut sessions = Sessions::new(TIMEOUT, seconds(0));
+        sessions.hear(BrokerId::new(1), BrokerEpoch::new(1), MetadataIndex::ZERO, seconds(2));
+        sessions.forgive(seconds(60));
+        assert_eq!(sessions.expired(&image, seconds(62)), []);
+        assert_eq!(sessions.expired(&image, seconds(65)).len(), 2);
+    }
+
+    #[test]
+    fn a_broker_is_unfenced_when_it_has_taken_over_its_own_registration() {
+        let image = image([Standing::Fenced, Standing::Fenced]);
+        let mut sessions = Sessions::new(TIMEOUT, seconds(0));
+        let step = decide_heartbeat(&mut sessions, &image, &heartbeat(2, 1, Wish::Active), seconds(1)).unwrap();
+        let waiting = HeartbeatAnswer { is_caught_up: false, is_fenced: true, should_shut_down: false };
+        assert_eq!(step, Step::Answer(waiting));
+        let step = decide_heartbeat(&mut sessions, &image, &heartbeat(2, 2, Wish::Active), seconds(1)).unwrap();
+        assert!(matches!(step, Step::Propose(Command::UnfenceBroker(_))));
+    }
+
+    #[test]
+    fn a_replaced_process_is_told_so() {
+        let image = image([Standing::Active, Standing::Active]);
+        let mut sessions = Sessions::new(TIMEOUT, seconds(0));
+        let old = Heartbeat { broker_epoch: BrokerEpoch::ZERO, ..heartbeat(1, 5, Wish::Active) };
+        let refused = decide_heartbeat(&mut sessions, &image, &old, seconds(1));
+        assert_eq!(refused, Err(CommandError::StaleBrokerEpoch { broker: BrokerId::new(1) }));
+    }
+
+    #[test]
+    fn a_stopping_broker_waits_until_the_others_know() {
+        let mut sessions = Sessions::new(TIMEOUT, seconds(0));
+        let active = image([Standing::Active, Standing::Active]);
+        let stop = heartbeat(1, 9, Wish::Stopped);
+        let step = decide_heartbeat(&mut sessions, &active, &stop, seconds(1)).unwrap();
+        assert!(matches!(step, Step::Propose(Command::ControlledShutdown(_))));
+        let mut stopping = image([Standing::ShuttingDown, Standing::Active]);
+        stopping.advance(MetadataIndex::new(10));
+        let waiting = |sessions: &mut Sessions| {
+            let step = decide_heartbeat(sessions, &stopping, &stop, seconds(1)).unwrap();
+            matches!(step, Step::Answer(answer) if !answer.should_shut_down)
+        };
+        assert!(waiting(&mut sessions), "nothing was heard of broker 2");
+        sessions.hear(BrokerId::new(2), BrokerEpoch::new(2), MetadataIndex::new(9), seconds(1));
+        assert!(waiting(&mut sessions), "broker 2 is behind");
+        sessions.hear(BrokerId::new(2), BrokerEpoch::new(2), MetadataIndex::new(10), seconds(1));
+        let step = decide_heartbeat(&mut sessions, &stopping, &stop, seconds(1)).unwrap();
+        assert!(matches!(step, Step::Stop(Command::FenceBroker(_))));
+    }
+
+    #[test]
+    fn a_broker_that_has_stopped_may_register_again_at_once() {
+        let image = image([Standing::Fenced, Standing::Active]);
+        let mut sessions = Sessions::new(TIMEOUT, seconds(0));
+        let (broker, epoch) = (BrokerId::new(1), BrokerEpoch::new(1));
+        assert!(sessions.is_alive(broker, epoch, seconds(1)));
+        let step = decide_heartbeat(&mut sessions, &image, &heartbeat(1, 9, Wish::Stopped), seconds(1)).unwrap();
+        assert!(matches!(step, Step::Answer(HeartbeatAnswer { should_shut_down: true, .. })));
+        assert!(!sessions.is_alive(broker, epoch, seconds(1)));
+    }
+}
