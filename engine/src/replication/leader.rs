@@ -10,7 +10,7 @@ use std::time::Duration;
 use sakia_protocol::ids::{BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionEpoch};
 
 use super::fetch_plan::CheckedFetch;
-use super::limits::PENDING_ISR_MAX;
+use super::limits::{ISR_CONFIRM_AFTER, PENDING_ISR_MAX};
 use super::progress::{FetchVerdict, HandedBy, Progress, SessionStamp, Taken};
 
 /// What a leadership begins with.
@@ -294,24 +294,27 @@ impl LeaderState {
         self.propose(self.isr.iter().copied().chain(joiners).collect(), now)
     }
 
-    /// The oldest proposal again, for when its answer was lost. Whether it was applied shows only in a partition epoch.
+    /// A pending proposal again, for when its answer was lost: the latest whose members are all alive. Whether it was applied
+    /// shows only in a partition epoch.
     pub fn isr_retry(&mut self) -> Option<IsrProposal> {
-        let pending = self.pending.first_mut()?;
-        pending.sent += 1;
-        let members = pending.members.clone();
-        self.proposal(&members)
+        let candidates = self.pending.iter().enumerate().rev();
+        let (place, proposal) =
+            candidates.filter_map(|(place, pending)| Some((place, self.proposal(&pending.members)?))).next()?;
+        self.pending[place].sent += 1;
+        Some(proposal)
     }
 
     /// The committed ISR itself as a proposal: it changes nothing but the partition epoch, and so ends proposals whose fate is
-    /// unknown for longer than the lag time. `None` if there are none.
+    /// unknown for longer than [`ISR_CONFIRM_AFTER`]. `None` if there are none.
     pub fn isr_confirm(&mut self, now: Duration) -> Option<IsrProposal> {
-        let overdue = self.pending.iter().any(|pending| now.saturating_sub(pending.since) > self.lag_max);
+        let overdue = self.pending.last().is_some_and(|last| now.saturating_sub(last.since) > ISR_CONFIRM_AFTER);
         if !overdue || self.pending.len() >= PENDING_ISR_MAX {
             return None;
         }
         let members = self.isr.clone();
-        self.pending.push(PendingIsr { members: members.clone(), sent: 1, since: now });
-        self.proposal(&members)
+        let proposal = self.proposal(&members)?;
+        self.pending.push(PendingIsr { members, sent: 1, since: now });
+        Some(proposal)
     }
 
     /// The controller refused a proposal for good (not: it could not be reached). That ends it only if it was sent once; of

@@ -6,6 +6,10 @@ use std::time::Duration;
 /// further proposal until a partition epoch is seen.
 pub const PENDING_ISR_MAX: usize = 4;
 
+/// How long the fate of a proposal may be unknown before the ISR is confirmed as it is: the high watermark waits meanwhile
+/// for a joiner that may be gone.
+pub const ISR_CONFIRM_AFTER: Duration = Duration::from_secs(2);
+
 /// Bytes of references that a broker keeps over all its shards (Rule: R8). At the bound the oldest are forgotten, and a
 /// follower that is so far behind gets bytes.
 pub const WAL_INDEX_BYTES: usize = 64 << 20;
