@@ -6,11 +6,10 @@
 //! Invariant: a node serves as the active controller only after its own `ActivateController` is applied, so its image
 //! holds everything before it. A node whose log failed serves nothing more (`failed` returns) and must end.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
-use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,138 +19,18 @@ use openraft::errors::{ClientWriteError, RaftError};
 use openraft::{BasicNode, Config, Raft, SnapshotPolicy};
 use sakia_io::{Class, Signal, Task, fs, now, sleep, spawn, timeout, wall_clock_ms};
 use sakia_protocol::ids::{BrokerEpoch, BrokerId, ControllerEpoch, MetadataIndex, Uuid};
+use tokio::sync::watch;
 
 use crate::command::{ActivateController, Command, FenceBroker, Proposal, RegisterBroker};
 use crate::error::CommandError;
 use crate::event::Event;
 use crate::image::Image;
-use crate::limits::{ENTRIES_KEPT, ENTRIES_PER_SNAPSHOT};
 use crate::network::NoPeers;
+use crate::node_types::{Committed, ControllerConfig, OpenError, ProposeError};
 use crate::raft_types::{ProposalBytes, Quorum};
 use crate::sessions::{Heartbeat, HeartbeatAnswer, Sessions, Step, answer, decide_heartbeat};
 use crate::state_machine::StateMachine;
-use crate::store::{LogStore, OpenLogError};
-
-/// How a controller runs.
-#[derive(Clone, Debug)]
-pub struct ControllerConfig {
-    /// `node.id`.
-    pub node_id: BrokerId,
-    /// `metadata.log.dir`: the log, its snapshots and a lock.
-    pub dir: PathBuf,
-    /// Kafka's cluster id for a new cluster; drawn if `None`. A cluster keeps the one it has.
-    pub cluster_id: Option<String>,
-    /// A follower campaigns after a time drawn from this range (`controller.quorum.election.timeout.ms`).
-    pub election_timeout: Range<Duration>,
-    /// Between heartbeats of the raft leader.
-    pub heartbeat_interval: Duration,
-    /// A broker that was not heard for so long is fenced (`broker.session.timeout.ms`).
-    pub session_timeout: Duration,
-    /// How long `propose` waits; after that the outcome is unknown.
-    pub propose_timeout: Duration,
-    /// Disk space reserved for a segment of the log.
-    pub segment_bytes: usize,
-    /// Entries after which a snapshot is made.
-    pub entries_per_snapshot: u64,
-    /// Entries that stay in log and memory behind a snapshot, for a controller that is a little late.
-    pub entries_kept: u64,
-}
-
-impl ControllerConfig {
-    /// Defaults: election 300 to 600 ms, heartbeat 100 ms, session 9 s, proposals 5 s, segments of 8 MiB.
-    #[must_use]
-    pub const fn new(node_id: BrokerId, dir: PathBuf) -> Self {
-        Self {
-            node_id,
-            dir,
-            cluster_id: None,
-            election_timeout: Duration::from_millis(300)..Duration::from_millis(600),
-            heartbeat_interval: Duration::from_millis(100),
-            session_timeout: Duration::from_secs(9),
-            propose_timeout: Duration::from_secs(5),
-            segment_bytes: 8 * 1024 * 1024,
-            entries_per_snapshot: ENTRIES_PER_SNAPSHOT,
-            entries_kept: ENTRIES_KEPT,
-        }
-    }
-}
-
-/// Why a controller does not open.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// Another process has the folder.
-    #[error("controller folder {dir} is in use by another process")]
-    InUse {
-        /// The folder.
-        dir: PathBuf,
-    },
-    /// The disk refused.
-    #[error("controller folder {dir}: {source}")]
-    Disk {
-        /// The folder.
-        dir: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The log cannot be read.
-    #[error(transparent)]
-    Log(#[from] OpenLogError),
-    /// The log was purged up to an entry that no readable snapshot reaches.
-    #[error("no readable snapshot reaches entry {purged} of the controller log")]
-    SnapshotMissing {
-        /// Last purged index.
-        purged: u64,
-    },
-    /// A setting is out of range, or raft refused to start.
-    #[error("controller does not start: {reason}")]
-    Raft {
-        /// What raft said.
-        reason: String,
-    },
-}
-
-/// An accepted command.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Committed {
-    /// Its place in the log.
-    pub index: MetadataIndex,
-    /// What it did.
-    pub events: Vec<Event>,
-    /// Items of a list command that were refused: place in the list, and why.
-    pub refused: Vec<(usize, CommandError)>,
-}
-
-/// Why a command was not accepted.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ProposeError {
-    /// Another node is the active controller, or none is; nothing was proposed.
-    #[error("this node is not the active controller")]
-    NotActive {
-        /// The raft leader, if known.
-        leader: Option<BrokerId>,
-    },
-    /// The command may be applied, now or later, or not: ask the image, or repeat what can be repeated.
-    #[error("the outcome of the command is not known")]
-    Unknown,
-    /// It was applied and refused.
-    #[error(transparent)]
-    Refused(#[from] CommandError),
-    /// The log failed; this node must end.
-    #[error("the controller has stopped")]
-    Stopped,
-}
-
-impl ProposeError {
-    /// Kafka's error code: NOT_CONTROLLER 41, REQUEST_TIMED_OUT 7, or the refusal's.
-    #[must_use]
-    pub const fn code(&self) -> i16 {
-        match self {
-            Self::NotActive { .. } | Self::Stopped => 41,
-            Self::Unknown => 7,
-            Self::Refused(error) => error.code(),
-        }
-    }
-}
+use crate::store::LogStore;
 
 /// A running controller node. Clones are the same node.
 #[derive(Clone)]
@@ -162,7 +41,7 @@ struct Node {
     raft: Raft<Quorum, StateMachine>,
     machine: StateMachine,
     /// The controller epoch in which this node is active.
-    active: Cell<Option<ControllerEpoch>>,
+    active: watch::Sender<Option<ControllerEpoch>>,
     sessions: RefCell<Sessions>,
     failed: Signal,
     tasks: RefCell<Vec<Task<()>>>,
@@ -194,7 +73,7 @@ impl Controller {
             config,
             raft,
             machine,
-            active: Cell::new(None),
+            active: watch::Sender::new(None),
             failed: Signal::new(),
             tasks: RefCell::new(Vec::new()),
             writing: RefCell::new(Some(writing)),
@@ -297,7 +176,14 @@ impl Controller {
     #[must_use]
     pub fn active_epoch(&self) -> Option<ControllerEpoch> {
         let image_epoch = self.image().controller_epoch;
-        self.0.active.get().filter(|epoch| *epoch == image_epoch)
+        (*self.0.active.borrow()).filter(|epoch| *epoch == image_epoch)
+    }
+
+    /// Returns when this node is the active controller. It may lose that again at any time.
+    pub async fn wait_active(&self) {
+        let mut active = self.0.active.subscribe();
+        // The sender lives in `self`, so the wait cannot fail.
+        let _ = active.wait_for(Option::is_some).await;
     }
 
     /// The node that leads the log, if known here.
@@ -314,7 +200,7 @@ impl Controller {
 
     /// Stops raft and its log, and waits for what is being written.
     pub async fn shutdown(&self) {
-        self.0.active.set(None);
+        self.0.active.send_replace(None);
         self.0.tasks.borrow_mut().clear();
         // The library reports only that its task did not end, which ours always do.
         let _ = self.0.raft.shutdown().await;
@@ -359,10 +245,10 @@ impl Controller {
                 (seen.state.is_leader(), seen.vote.leader_id.term)
             };
             if !leads {
-                self.0.active.set(None);
+                self.0.active.send_replace(None);
                 active_term = None;
             } else if active_term != Some(term) {
-                self.0.active.set(None);
+                self.0.active.send_replace(None);
                 match self.activate().await {
                     Ok(()) => active_term = Some(term),
                     Err(error) => {
@@ -379,7 +265,7 @@ impl Controller {
             }
         }
         tracing::error!("raft has stopped, this controller serves nothing more");
-        self.0.active.set(None);
+        self.0.active.send_replace(None);
         self.0.failed.raise();
     }
 
@@ -392,7 +278,7 @@ impl Controller {
         };
         let sessions = Sessions::new(self.0.config.session_timeout, now().as_duration());
         *self.0.sessions.borrow_mut() = sessions;
-        self.0.active.set(Some(event.controller_epoch));
+        self.0.active.send_replace(Some(event.controller_epoch));
         tracing::info!(node = %self.0.config.node_id, epoch = %event.controller_epoch, "controller active");
         Ok(())
     }

@@ -1,4 +1,5 @@
 //! Claims about one controller node in the simulated world: activation, restarts, crashes, sessions, followers.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -10,7 +11,7 @@ use sakia_controller::command::{CreateTopic, DeleteTopic, RegisterBroker};
 use sakia_controller::image::{Configs, Image, Standing};
 use sakia_controller::{CommandError, Controller, ControllerConfig, Heartbeat, OpenError, ProposeError, Wish};
 use sakia_io::sim::{Crash, Failing, Machine, World};
-use sakia_io::{Class, now, sleep, spawn};
+use sakia_io::{Class, ShardSpec, Spawner, Threads, now, sleep, spawn};
 use sakia_protocol::ids::{BrokerEpoch, BrokerId, MetadataIndex, TopicId, Uuid};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -57,9 +58,7 @@ async fn active() -> Controller {
 
 async fn active_with(config: ControllerConfig) -> Controller {
     let controller = Controller::open(config).await.unwrap();
-    while !controller.is_active() {
-        sleep(Duration::from_millis(5)).await;
-    }
+    controller.wait_active().await;
     controller
 }
 
@@ -273,6 +272,36 @@ fn a_failed_disk_ends_the_node_and_acknowledges_nothing() {
     world.block_on(&machine, MINUTE, test).unwrap();
 }
 
+#[test]
+fn a_node_on_a_real_disk_commits_many_commands_at_once_and_restarts() {
+    let folder = std::env::temp_dir().join(format!("sakia-controller-node-{}", std::process::id()));
+    let root = folder.clone();
+    let main = async move || {
+        let real = ControllerConfig { dir: root.join("meta"), ..config() };
+        let controller = active_with(real.clone()).await;
+        join(&controller, 1, 1).await;
+        let tasks: Vec<_> = (0..200)
+            .map(|number| {
+                let controller = controller.clone();
+                spawn(Class::Foreground, async move { controller.propose(topic(number)).await.unwrap() })
+            })
+            .collect();
+        for task in tasks {
+            task.await;
+        }
+        let before = controller.image();
+        controller.shutdown().await;
+        drop(controller);
+        let controller = active_with(real).await;
+        assert_eq!(controller.image().topics().collect::<Vec<_>>(), before.topics().collect::<Vec<_>>());
+        controller.shutdown().await;
+        sakia_io::fs::remove_dir_all(&root).await.unwrap();
+    };
+    let spec = ShardSpec { name: "controller".to_owned(), cpu: None };
+    Threads.start(spec, Box::new(move || Box::pin(async move { main().await }))).unwrap().join();
+    assert!(!folder.exists(), "the test ran to its end");
+}
+
 /// Proposes topics for ever from four tasks; notes each that is acknowledged.
 async fn load(controller: Controller, acknowledged: Rc<RefCell<Vec<u64>>>, from: u64) {
     let tasks: Vec<_> = (0..4)
@@ -282,6 +311,7 @@ async fn load(controller: Controller, acknowledged: Rc<RefCell<Vec<u64>>>, from:
                 for number in (from + task..).step_by(4) {
                     controller.propose(topic(number)).await.unwrap();
                     acknowledged.borrow_mut().push(number);
+                    sleep(Duration::from_millis(10)).await;
                 }
             })
         })

@@ -786,6 +786,70 @@ fn golden_bytes_of_a_proposal() {
     assert_eq!(bytes[bytes.len() - 4..], crc32c::crc32c(&head).to_be_bytes());
 }
 
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A cluster in which every field of an image is set, and the events that made it.
+fn rich_cluster() -> (Cluster, Vec<Event>) {
+    let mut cluster = Cluster::with_brokers(0);
+    let activation = ActivateController { node: id(9), cluster_id: String::new(), incarnation: Uuid::ZERO };
+    let mut events = cluster.apply(activation).unwrap().events;
+    let features = [("sakia.wal".to_owned(), FeatureRange { min: 0, max: 1 })].into();
+    let first = RegisterBroker { boot_id: Uuid::from_bytes([6; 16]), features, ..registration(1, 1) };
+    events.extend(cluster.apply(first).unwrap().events);
+    events.extend(cluster.unfence(1).events);
+    cluster.apply(registration(2, 2)).unwrap();
+    cluster.unfence(2);
+    let assignments = vec![vec![id(1), id(2)]];
+    let configs = [("min.insync.replicas".to_owned(), "2".to_owned())].into();
+    let create = CreateTopic { topic_id: topic_id(1), name: "orders".to_owned(), configs, assignments };
+    events.extend(cluster.apply(create).unwrap().events);
+    let add = CreatePartitions {
+        topic_id: topic_id(1),
+        first: PartitionIndex::new(1),
+        assignments: vec![vec![id(2), id(1)]],
+    };
+    events.extend(cluster.apply(add).unwrap().events);
+    events.extend(cluster.fence(2).events);
+    cluster.fence(1);
+    let change = ConfigChange { name: "a".to_owned(), operation: ConfigOperation::Set, value: "b".to_owned() };
+    let set = SetConfigs { resource: ConfigResource::Group("g".to_owned()), changes: vec![change] };
+    events.extend(cluster.apply(set).unwrap().events);
+    let broker_epoch = cluster.epoch(1);
+    events.extend(cluster.apply(AllocateProducerIds { broker: id(1), broker_epoch }).unwrap().events);
+    let mut other = Cluster { image: cluster.image.clone() };
+    events.extend(other.apply(DeleteTopic { topic_id: topic_id(1) }).unwrap().events);
+    events.extend(other.apply(RemoveBroker { broker: id(2) }).unwrap().events);
+    (cluster, events)
+}
+
+#[test]
+fn golden_bytes_of_an_image() {
+    let (cluster, _) = rich_cluster();
+    let golden = include_str!("../../testdata/image-1.hex").trim();
+    assert_eq!(hex(&cluster.image.encode()), golden, "a change of format is a new version");
+}
+
+#[test]
+fn golden_bytes_of_every_event() {
+    let (_, events) = rich_cluster();
+    let lines: Vec<String> = events
+        .iter()
+        .map(|event| {
+            let mut body = Vec::new();
+            event.encode_body(&mut body);
+            assert_eq!(Event::decode_body(event.kind(), event.version(), &body).as_ref(), Ok(event));
+            assert!(Event::decode_body(event.kind(), event.version(), &body[1..]).is_err());
+            format!("{} {} {}", event.kind(), event.version(), hex(&body))
+        })
+        .collect();
+    let kinds: std::collections::BTreeSet<u16> = events.iter().map(Event::kind).collect();
+    assert_eq!(kinds.len(), 11, "all kinds");
+    let golden: Vec<&str> = include_str!("../../testdata/events-1.txt").lines().collect();
+    assert_eq!(lines, golden, "a change of format is a new version");
+}
+
 #[test]
 fn an_image_that_is_read_elsewhere_does_not_change() {
     let mut cluster = Cluster::with_brokers(2);

@@ -66,10 +66,12 @@ impl StoreBuilder<Quorum, LogStore, StateMachine> for Builder {
     }
 }
 
+type Open = (LogStore, Task<()>);
+
 /// Closes and reopens the log before each call.
 #[derive(Clone)]
 struct Reopened {
-    open: Rc<RefCell<Option<(LogStore, Task<()>)>>>,
+    open: Rc<RefCell<Option<Open>>>,
     folder: PathBuf,
 }
 
