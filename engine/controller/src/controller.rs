@@ -24,7 +24,7 @@ use tokio::sync::watch;
 use crate::command::{ActivateController, Command, FenceBroker, Proposal, RegisterBroker};
 use crate::error::CommandError;
 use crate::event::Event;
-use crate::image::Image;
+use crate::image::{BrokerImage, Image};
 use crate::network::NoPeers;
 use crate::node_types::{Committed, ControllerConfig, OpenError, ProposeError};
 use crate::raft_types::{ProposalBytes, Quorum};
@@ -93,7 +93,8 @@ impl Controller {
         self.write(epoch, command.into()).await
     }
 
-    /// Registers a broker process: refuses while another process with its id is alive, fences one that is not.
+    /// Registers a broker process: refuses while another process with its id is alive, fences one that is not. The
+    /// process before it on the same log folders is not alive: it held their locks.
     ///
     /// # Errors
     /// `DuplicateRegistration` until the other's session has ended; else see `ProposeError`.
@@ -102,7 +103,8 @@ impl Controller {
         let image = self.image();
         if let Some(other) = image.brokers.get(&broker).filter(|known| known.incarnation != incarnation) {
             let broker_epoch = other.epoch;
-            if self.0.sessions.borrow().is_alive(broker, broker_epoch, now().as_duration()) {
+            let may_live = self.0.sessions.borrow().is_alive(broker, broker_epoch, now().as_duration());
+            if may_live && !has_taken_its_folders(&command, other) {
                 return Err(CommandError::DuplicateRegistration { broker }.into());
             }
             if !other.is_fenced() {
@@ -310,6 +312,14 @@ impl Controller {
             }
         }
     }
+}
+
+/// Whether a process has all log folders of another under the same kernel boot, so that the other must have ended. Were
+/// it alive by some mistake (a copied folder), it would be fenced like one whose session ended.
+fn has_taken_its_folders(command: &RegisterBroker, other: &BrokerImage) -> bool {
+    let same_boot = !other.boot_id.is_zero() && other.boot_id == command.boot_id;
+    let all = other.log_folders.iter().all(|folder| command.log_folders.contains(folder));
+    same_boot && !other.log_folders.is_empty() && all
 }
 
 /// Makes the folder and syncs the names of all folders above it, else a power loss may take the whole log.

@@ -7,14 +7,14 @@
 
 use std::collections::BTreeMap;
 
-use sakia_protocol::ids::BrokerId;
+use sakia_protocol::ids::{BrokerId, TopicId};
 
 use crate::error::CommandError;
 use crate::image::Image;
 
 /// Chooses replicas for `count` partitions with `replication` replicas each, of the active brokers in `image`.
-/// `first` is the number of the first partition, so that partitions added later continue the round; `seed` is random
-/// per topic, or any fixed number in tests.
+/// `first` is the number of the first partition, so that partitions added later continue the round; `seed` is
+/// `seed` of the topic.
 ///
 /// # Errors
 /// `InvalidReplicationFactor` if there are fewer active brokers than replicas.
@@ -27,6 +27,13 @@ pub fn place(image: &Image, wanted: Wanted, seed: u64) -> Result<Vec<Vec<BrokerI
     let start = remainder(seed, live);
     let turns = wanted.first..wanted.first.saturating_add(wanted.count);
     Ok(turns.map(|number| replicas(&order, start, number, wanted.replication)).collect())
+}
+
+/// The seed for a topic's partitions: of its (random) id, so that partitions added later continue the round.
+#[must_use]
+pub fn seed(topic_id: &TopicId) -> u64 {
+    let (first, _) = topic_id.as_bytes().split_first_chunk().expect("16 bytes are more than 8");
+    u64::from_be_bytes(*first)
 }
 
 /// What to place.

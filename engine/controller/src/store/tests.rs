@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::fmt::Debug;
 use std::io;
-use std::ops::RangeBounds;
+use std::ops::{Range, RangeBounds};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -192,6 +192,13 @@ impl History {
     }
 }
 
+/// `SAKIA_SIM_SEEDS` and `SAKIA_SIM_START` run more, or others.
+fn seeds(count: u64) -> Range<u64> {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let start = number("SAKIA_SIM_START").unwrap_or(0);
+    start..start + number("SAKIA_SIM_SEEDS").unwrap_or(count)
+}
+
 /// Goes on with a log for ever, noting in `history` what it does and what is confirmed.
 async fn load(mut store: LogStore, history: Rc<RefCell<History>>, mut random: sakia_io::sim::Random) {
     let term = history.borrow().last().summary.vote.map_or(1, |vote| vote.leader_id.term + 1);
@@ -256,7 +263,7 @@ fn confirm(history: &RefCell<History>, through: usize) {
 
 #[test]
 fn whatever_the_crash_the_log_is_a_prefix_with_everything_confirmed() {
-    for seed in 0..40 {
+    for seed in seeds(40) {
         let world = World::new(seed);
         let machine = world.machine("controller");
         let mut random = world.random();
