@@ -84,7 +84,7 @@ impl Coordinator {
                 let all = group.offsets.iter().map(|(topic, partition, _)| (topic.to_owned(), partition)).collect();
                 let mut records = tombstones(&group_id, all);
                 records.push(GroupRecord::Group { group_id: group_id.clone(), state: None });
-                let then = Then::Answer { ticket, answer: GroupAnswer::Delete(ErrorCode::None), asked: body };
+                let then = Then::Answer { ticket, answer: GroupAnswer::Delete(ErrorCode::None), asked: Box::new(body) };
                 let effects = self.turn(&group_id, Uuid::ZERO, clock, |_, turn| {
                     turn.append(records, then);
                 });
@@ -118,8 +118,11 @@ impl Coordinator {
             group.offsets.remove(topic, *partition);
         }
         let records = tombstones(&group_id, gone);
-        let then =
-            Then::Answer { ticket, answer: GroupAnswer::DeleteOffsets(answer), asked: GroupBody::DeleteOffsets(asked) };
+        let then = Then::Answer {
+            ticket,
+            answer: GroupAnswer::DeleteOffsets(answer),
+            asked: Box::new(GroupBody::DeleteOffsets(asked)),
+        };
         self.turn(&group_id, Uuid::ZERO, clock, |_, turn| {
             turn.append(records, then);
         })

@@ -21,7 +21,7 @@ pub(super) enum Then {
     /// Offsets become visible and the ticket is answered.
     Commit(Committing),
     /// The ticket gets this answer, or the refusal of what was asked.
-    Answer { ticket: Ticket, answer: GroupAnswer, asked: GroupBody },
+    Answer { ticket: Ticket, answer: GroupAnswer, asked: Box<GroupBody> },
     /// Nothing: the record only saves work after a restart.
     Nothing,
 }
