@@ -75,7 +75,7 @@ pub fn place_range(
     let Some(content_range) = content_range else {
         let length = content_length.ok_or_else(|| bad("whole object without a length".to_owned()))?;
         return if length < asked.end {
-            Err(StoreError::OutOfRange { asked: asked.end, length })
+            Err(StoreError::OutOfRange { asked: asked.end, length: Some(length) })
         } else {
             Ok(asked.clone())
         };
@@ -83,7 +83,7 @@ pub fn place_range(
     let (range, total) =
         parse_content_range(content_range).ok_or_else(|| bad(format!("content-range {content_range:?}")))?;
     if total < asked.end {
-        return Err(StoreError::OutOfRange { asked: asked.end, length: total });
+        return Err(StoreError::OutOfRange { asked: asked.end, length: Some(total) });
     }
     if range != *asked {
         return Err(bad(format!("range {range:?} for {asked:?}")));
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn a_clamped_range_tells_that_the_object_is_shorter() {
-        let short = Err(StoreError::OutOfRange { asked: 200, length: 150 });
+        let short = Err(StoreError::OutOfRange { asked: 200, length: Some(150) });
         assert_eq!(place_range(&(100..200), Some("bytes 100-149/150"), Some(50)), short);
         assert_eq!(place_range(&(100..200), None, Some(150)), short);
         assert_eq!(length_of_unsatisfied("bytes */150"), Some(150));

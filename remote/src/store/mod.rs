@@ -113,12 +113,12 @@ pub enum StoreError {
     #[error("no such object")]
     Missing,
     /// The object ends before the asked range does.
-    #[error("range ends at {asked}, the object at {length}")]
+    #[error("range ends at {asked}, the object at {length:?}")]
     OutOfRange {
         /// Exclusive end of the range.
         asked: u64,
-        /// Length of the object.
-        length: u64,
+        /// Length of the object, if the store told it.
+        length: Option<u64>,
     },
     /// The reply is not the answer to this request: wrong length, range or status. Try once more, then do without.
     #[error("reply does not fit the request: {why}")]

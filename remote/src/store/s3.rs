@@ -6,7 +6,6 @@
 
 mod body;
 mod client;
-mod clock;
 mod thread;
 
 use std::fmt;
@@ -17,7 +16,6 @@ use bytes::Bytes;
 use sakia_io::oneshot;
 
 use self::client::S3Client;
-use self::clock::SigningClock;
 use self::thread::{Request, StoreReply};
 use super::{Listing, ObjectStore, Put, StoreCounters, StoreError, StoreFuture};
 use crate::key::ObjectKey;
@@ -99,13 +97,12 @@ impl S3Store {
         assert!(settings.threads > 0, "there is a store thread");
         let (queue, requests) = flume::bounded(STORE_QUEUE_MAX);
         let counters = StoreCounters::default();
-        let clock = SigningClock::default();
         for number in 0..settings.threads {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let (settings, requests) = (settings.clone(), requests.clone());
-            let (counters, clock) = (counters.clone(), clock.clone());
+            let counters = counters.clone();
             std::thread::Builder::new().name(format!("store-{number}")).spawn(move || {
-                let client = S3Client::new(&settings, counters, clock);
+                let client = S3Client::new(&settings, counters);
                 runtime.block_on(thread::run(client, requests));
             })?;
         }

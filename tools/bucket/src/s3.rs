@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_core::Stream;
+use hyper::header::{CONTENT_RANGE, HeaderMap, HeaderValue};
 use s3s::dto::{
     Bucket, CommonPrefix, CreateBucketInput, CreateBucketOutput, DeleteObjectInput, DeleteObjectOutput,
     DeleteObjectsInput, DeleteObjectsOutput, DeletedObject, ETag, ETagCondition, GetObjectInput, GetObjectOutput,
@@ -82,7 +83,7 @@ impl S3 for Operations {
         let (mut file, entry) = opened.ok_or_else(|| s3_error!(NoSuchKey, "no object {}", input.key))?;
         let range = match input.range {
             None => 0..entry.length,
-            Some(range) => range.check(entry.length).map_err(|_| s3_error!(InvalidRange))?,
+            Some(range) => range.check(entry.length).map_err(|_| unsatisfiable(&entry))?,
         };
         file.seek(SeekFrom::Start(range.start)).map_err(disk_error)?;
         let length = range.end - range.start;
@@ -237,6 +238,14 @@ fn listed(key: String, entry: &Entry) -> Object {
 
 fn tag(entry: &Entry) -> ETag {
     ETag::Strong(entry.tag())
+}
+
+/// 416 with the object's length, as HTTP wants it.
+fn unsatisfiable(entry: &Entry) -> s3s::S3Error {
+    let mut error = s3_error!(InvalidRange, "the object has {} bytes", entry.length);
+    let value = HeaderValue::from_str(&format!("bytes */{}", entry.length)).expect("digits are a valid header");
+    error.set_headers(HeaderMap::from_iter([(CONTENT_RANGE, value)]));
+    error
 }
 
 fn disk_error(error: io::Error) -> s3s::S3Error {

@@ -1,7 +1,8 @@
 //! One attempt of each request, through the AWS SDK.
 //!
 //! Path: a store thread → here → HTTP. The SDK's own retries are off: one call is one attempt and is counted once.
-//! Payloads are not signed (hashing costs as much as sending); integrity is the object's own checksums.
+//! The SDK signs each attempt anew, with the store's time as the last answer told it, so a wrong host clock costs one
+//! refused attempt. Payloads are not signed (hashing costs as much as sending); integrity is the object's own checksums.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use aws_sdk_s3::config::{
 };
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_s3::operation::get_object::GetObjectOutput;
-use aws_sdk_s3::primitives::{ByteStream, DateTime, DateTimeFormat};
+use aws_sdk_s3::primitives::ByteStream;
 use aws_sdk_s3::types::{Delete, ObjectIdentifier};
 use aws_smithy_http_client::Builder;
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
@@ -23,7 +24,6 @@ use bytes::{Bytes, BytesMut};
 
 use super::S3Settings;
 use super::body::lent_body;
-use super::clock::SigningClock;
 use crate::key::ObjectKey;
 use crate::store::classify::{Failure, classify, length_of_unsatisfied, place_range};
 use crate::store::{CreateOnly, ListedObject, Listing, More, Put, StatusClass, StoreCounters, StoreError, Verb};
@@ -39,11 +39,10 @@ pub(super) struct S3Client {
     bucket: String,
     attempt_timeout: Duration,
     counters: StoreCounters,
-    clock: SigningClock,
 }
 
 impl S3Client {
-    pub(super) fn new(settings: &S3Settings, counters: StoreCounters, clock: SigningClock) -> Self {
+    pub(super) fn new(settings: &S3Settings, counters: StoreCounters) -> Self {
         let timeouts = TimeoutConfig::builder().connect_timeout(settings.connect_timeout).build();
         let credentials = &settings.credentials;
         let credentials = Credentials::new(
@@ -63,7 +62,6 @@ impl S3Client {
             .retry_config(RetryConfig::disabled())
             .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
             .timeout_config(timeouts)
-            .time_source(clock.clone())
             .http_client(http_client(settings));
         if let Some(endpoint) = &settings.url.endpoint {
             config = config.endpoint_url(endpoint);
@@ -73,7 +71,6 @@ impl S3Client {
             bucket: settings.url.bucket.clone(),
             attempt_timeout: settings.attempt_timeout,
             counters,
-            clock,
         }
     }
 
@@ -190,27 +187,13 @@ impl S3Client {
         let status = response.map(|response| response.status().as_u16());
         self.counters.attempt(verb, status.map_or(StatusClass::Unanswered, StatusClass::of));
         let code = error.code();
-        if code == Some("RequestTimeTooSkewed") {
-            self.follow_clock(response);
-        }
         if status == Some(416) {
             let total = response.and_then(|response| response.headers().get("content-range"));
-            let length = total.and_then(length_of_unsatisfied).unwrap_or(0);
+            let length = total.and_then(length_of_unsatisfied);
             return Err(StoreError::OutOfRange { asked: 0, length });
         }
         let text = error.message().map_or_else(|| chain(&error), ToOwned::to_owned);
         Err(classify(Failure { status, code, text: &text }))
-    }
-
-    fn follow_clock(&self, response: Option<&RawResponse>) {
-        let date = response.and_then(|response| response.headers().get("date"));
-        let Some(server) = date.and_then(|date| DateTime::from_str(date, DateTimeFormat::HttpDate).ok()) else {
-            return;
-        };
-        let changed_ms = self.clock.follow(&server);
-        if changed_ms.unsigned_abs() > 1000 {
-            tracing::warn!(changed_ms, "host clock differs from the object store's, signing with the store's time");
-        }
     }
 }
 

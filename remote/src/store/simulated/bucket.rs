@@ -111,7 +111,7 @@ impl State {
         let object = &self.objects.get(key).ok_or(StoreError::Missing)?.bytes;
         let length = super::length(object);
         if range.end > length {
-            return Err(StoreError::OutOfRange { asked: range.end, length });
+            return Err(StoreError::OutOfRange { asked: range.end, length: Some(length) });
         }
         if short {
             return Err(StoreError::BadReply { why: "one byte short".to_owned() });

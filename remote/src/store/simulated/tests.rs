@@ -35,7 +35,7 @@ fn an_object_is_put_read_listed_and_deleted() {
         store.put(small("p/a", CreateOnly::No)).await.expect("replaced");
         let key = ObjectKey::new("p/a");
         assert_eq!(store.get(&key, 1..3).await, Ok(Bytes::from_static(b"bc")));
-        let beyond = Err(StoreError::OutOfRange { asked: 5, length: 4 });
+        let beyond = Err(StoreError::OutOfRange { asked: 5, length: Some(4) });
         assert_eq!(store.get(&key, 0..5).await, beyond);
         let page = store.list("p/", None).await.expect("listed");
         assert_eq!((page.objects.len(), page.objects[0].length, page.more), (1, 4, More::No));
