@@ -170,7 +170,13 @@ pub fn plan(fetch: &CheckedFetch, situation: Situation<'_>, budget: &mut ReplyBu
     let stored = situation.leader.stored();
     let Some(progress) = situation.leader.progress(fetch.broker) else { return Plan::Empty { until: None } };
     let Some(upload) = situation.upload.filter(|_| fetch.wants == Wants::References) else {
-        return bytes(fetch.end, stored, BytesReason::NoReferences);
+        return match given(fetch.end, progress, situation) {
+            // The follower asks again before it has stored them: sent twice they would cost twice.
+            Given::UnderWay { by: HandedBy::Bytes, until, .. } => Plan::Empty { until: Some(until) },
+            Given::UnderWay { .. } | Given::Nothing | Given::Lost => {
+                bytes(fetch.end, stored, BytesReason::NoReferences)
+            }
+        };
     };
     let from = match given(fetch.end, progress, situation) {
         Given::Nothing => fetch.end,

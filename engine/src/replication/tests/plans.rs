@@ -166,7 +166,9 @@ fn without_an_object_path_everything_is_bytes_and_only_what_is_stored() {
     case.upload = None;
     case.appended = 25;
     assert_eq!(case.ask(fetch(OTHER, (1, 1), 0), 1), bytes(0, 20, BytesReason::NoReferences));
-    assert_eq!(case.ask(fetch(OTHER, (1, 2), 20), 2), Plan::Empty { until: None });
+    assert_eq!(case.ask(fetch(OTHER, (1, 2), 0), 2), Plan::Empty { until: Some(ms(1001)) }, "under way");
+    assert_eq!(case.ask(fetch(OTHER, (1, 3), 20), 3), Plan::Empty { until: None });
+    assert_eq!(case.ask(fetch(OTHER, (2, 1), 0), 4), bytes(0, 20, BytesReason::NoReferences), "a new session");
     let mut case = Case::new(20);
     case.upload().lend(at(20), ms(0));
     case.publish(slice(1, 0, 20));
