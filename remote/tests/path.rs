@@ -110,7 +110,7 @@ fn next_range(partition: &Partition, random: &mut Random) -> ReadyRange {
 /// Header fields that place a batch, and random bytes for the rest.
 fn batch(base: i64, records: i64, random: &mut Random) -> Vec<u8> {
     let mut bytes = vec![0; 61 + random.index(300)];
-    random.fill(&mut bytes);
+    random.fill(&mut bytes[61..]);
     let length = i32::try_from(bytes.len() - 12).unwrap();
     bytes[0..8].copy_from_slice(&base.to_be_bytes());
     bytes[8..12].copy_from_slice(&length.to_be_bytes());
