@@ -282,9 +282,11 @@ fn whatever_the_crash_the_log_is_a_prefix_with_everything_confirmed() {
                     let possible = history.states.iter().skip(history.confirmed.saturating_sub(1));
                     assert!(
                         possible.chain(&empty).any(|state| *state == found),
-                        "seed {seed} round {round}: {} of {} records were confirmed, found {found:?}",
+                        "seed {seed} round {round}: {} of {} records were confirmed, found {:?}, last {:?}",
                         history.confirmed,
-                        history.states.len()
+                        history.states.len(),
+                        found.summary,
+                        found.last()
                     );
                     *history = History { states: vec![found], confirmed: 1 };
                 }
