@@ -160,11 +160,9 @@ pub async fn run(start: BrokerControl) -> Stopped {
     ];
     let mut session = Box::pin(broker.clone().keep_session());
     let mut replies: Vec<Reply<()>> = Vec::new();
-    loop {
-        match either(inbox.recv(), session.as_mut()).await {
-            Either::Left(Some(message)) => replies.extend(broker.take(message)),
-            Either::Left(None) | Either::Right(()) => break,
-        }
+    // Ends when the session has ended, or nobody is left to ask for anything.
+    while let Either::Left(Some(message)) = either(inbox.recv(), session.as_mut()).await {
+        replies.extend(broker.take(message));
     }
     drop(tasks);
     for reply in replies {
