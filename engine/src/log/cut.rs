@@ -104,6 +104,8 @@ impl Log {
             let found = state.segments.partition_point(|segment| segment.base < to);
             state.segments[found.saturating_sub(1)].base
         };
+        // Nothing of it may be written yet, then there is no file.
+        self.writable(segment).await?;
         let (index, position, end) = self.find_cut(segment, to).await?;
         let file = self.readable(segment).await?;
         let block = position.block();

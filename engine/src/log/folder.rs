@@ -11,6 +11,7 @@ use sakia_io::fs::{self, FolderLock};
 use sakia_protocol::ids::PartitionIndex;
 
 use crate::log::checkpoint::{CleanStop, HIGH_WATERMARK_FILE, LOG_START_FILE, OffsetCheckpoint, RECOVERY_POINT_FILE};
+use crate::log::recovery::create_folder;
 use crate::log::{LastRun, Opening};
 
 /// Longest topic name that Kafka allows; a deleted one is cut to fit the file system.
@@ -64,7 +65,9 @@ impl DataFolder {
     /// # Errors
     /// `WouldBlock`: another process has it. Else the disk failed.
     pub async fn open(path: &Path) -> io::Result<Self> {
-        fs::create_dir_all(path).await?;
+        if !fs::exists(path).await? {
+            create_folder(path).await?;
+        }
         let lock = fs::lock(path).await?;
         // Before anything is written: a crash from here on must be seen as one.
         let clean_stop = CleanStop::take(path).await?;

@@ -19,6 +19,9 @@ pub const OFFSET_ENTRY_BYTES: usize = 8;
 /// Bytes of one entry of the time index.
 pub const TIME_ENTRY_BYTES: usize = 12;
 
+/// A segment of this length without an offset entry is suspicious.
+const FEW_BATCHES_BYTES: u32 = 64 * 1024;
+
 /// What the indexes need to know of one batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IndexedBatch {
@@ -47,6 +50,9 @@ pub enum IndexDamage {
     /// Not a whole number of entries.
     #[error("the length is no multiple of the entry size")]
     Length,
+    /// No entry, for a segment that should have some.
+    #[error("there is no entry")]
+    Empty,
     /// An offset, position or timestamp goes back or is negative.
     #[error("an entry goes back")]
     Order,
@@ -209,6 +215,10 @@ impl SegmentIndex {
     pub fn decode(base: Offset, len: u32, offsets: &[u8], times: &[u8]) -> Result<Self, IndexDamage> {
         let offsets = decode_offsets(offsets, len)?;
         let times = decode_times(times)?;
+        // Only a segment without timestamps has no time entry, only one of few batches no offset entry: those are read again.
+        if (times.is_empty() && len > 0) || (offsets.is_empty() && len > FEW_BATCHES_BYTES) {
+            return Err(IndexDamage::Empty);
+        }
         let mut index = Self { base, offsets, times, bytes_since_entry: 0, max_timestamp: None };
         index.max_timestamp = index.last_time_entry();
         let indexed = index.last_entry().map_or(0, |(_, position)| position);
@@ -355,6 +365,8 @@ mod tests {
         assert_eq!(read(&offsets, &times[..13], 60_000), Err(IndexDamage::Length));
         assert_eq!(read(&offsets, &times, 9000), Err(IndexDamage::BehindEnd));
         assert_eq!(read(&[0; 16], &times, 60_000), Err(IndexDamage::Order));
+        assert_eq!(read(&offsets, &[], 60_000), Err(IndexDamage::Empty));
+        assert_eq!(read(&[], &times, 1 << 20), Err(IndexDamage::Empty));
         assert_eq!(read(&offsets, &[0xff; 12], 60_000), Err(IndexDamage::Order));
     }
 

@@ -22,12 +22,15 @@ use crate::log::index::SegmentIndex;
 use crate::log::limits::PRODUCER_RECALL_BYTES;
 use crate::log::producers::Producers;
 use crate::log::reader::{read_index, write_index};
-use crate::log::scan::{Scanned, Scanner, Stopped, replay_headers};
+use crate::log::scan::{Complete, Scanned, Scanner, Stopped, replay_headers};
 use crate::log::segment::{FileKind, Position, Segment, Stage};
 use crate::log::state::State;
 use crate::log::tail::Tail;
 use crate::log::upkeep::{remove_if_there, remove_segment};
 use crate::log::{FileIo, LastRun, LogError, LogSettings, Opening, snapshot};
+
+const BLOCK_BYTES: u64 = 4096;
+const _: () = assert!(sakia_io::BLOCK == 4096);
 
 /// What the folder holds, rising.
 struct Found {
@@ -83,11 +86,22 @@ pub(super) async fn recover(
     how: Opening,
 ) -> Result<State, LogError> {
     let failed = |error: io::Error| LogError::Offline(format!("opening {} failed: {error}", folder.display()));
-    fs::create_dir_all(folder).await.map_err(failed)?;
+    if !fs::exists(folder).await.map_err(failed)? {
+        create_folder(folder).await.map_err(failed)?;
+    }
     check_topic(folder, key).await?;
     let found = look_around(folder).await.map_err(failed)?;
     let recovery = Recovery { folder, topic, key, io: settings.io, how, found };
     recovery.run().await.map_err(failed)
+}
+
+/// Its name must outlive a power loss, else what is synced inside would be gone with it.
+pub(super) async fn create_folder(folder: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder).await?;
+    match folder.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => fs::sync_dir(parent).await,
+        _ => Ok(()),
+    }
 }
 
 /// The folder belongs to the topic; a new or damaged `partition.metadata` is written.
@@ -192,12 +206,19 @@ impl Recovery<'_> {
         let resumed = index.last_entry().is_some();
         let snapshot = self.snapshot_for(depth, first).await?;
         let mut scanner = Scanner::new(self.folder, epochs, snapshot.as_ref().map(|(at, known)| (*at, known.clone())));
-        let mut scanned = Vec::new();
+        let complete = if first == 0 && !resumed { Complete::Yes } else { Complete::No };
+        if complete == Complete::No && scanner.knows_producers() {
+            scanner.recall(self.before(first).await?);
+        }
+        let mut scanned: Vec<Scanned> = Vec::new();
         let mut index = Some(index);
         for (base, len) in &self.found.segments[first..] {
             // A gap between segments is lost data: what lies behind it is no prefix any more.
-            if scanned.last().is_some_and(|last: &Scanned| scanner.end().unwrap_or(last.base) != *base) {
+            if scanned.last().is_some_and(|last| scanner.end().unwrap_or(last.base) != *base) {
                 break;
+            }
+            if let Some(last) = scanned.last_mut() {
+                last.snapshot_at_end = scanner.snapshot(*base, complete);
             }
             let index = index.take().unwrap_or_else(|| SegmentIndex::new(*base));
             let doubt_if_empty = index.last_entry().is_some();
@@ -211,13 +232,12 @@ impl Recovery<'_> {
         }
         let last = scanned.last().expect("there is a segment");
         let end = scanner.end().unwrap_or(last.base).max(last.base);
-        let from_start = first == 0 && !resumed;
         let producers = match scanner.producers(end) {
-            _ if from_start => scanner.take_recent(),
+            _ if complete == Complete::Yes => scanner.take_recent(),
             Some(producers) => producers,
             None => self.replay(&scanned, scanner.begin().unwrap_or(end)..end).await?,
         };
-        Ok(Some(Verified { first, scanned, end, epochs: scanner.into_epochs(), producers }))
+        Ok(Some(Verified { first, scanned, end, epochs: scanner.into_epochs(end), producers }))
     }
 
     /// Decides where the scan begins.
@@ -228,9 +248,9 @@ impl Recovery<'_> {
         let at = match (depth, self.how.last_run, point) {
             (Depth::All, ..) | (_, LastRun::Crashed, None) => 0,
             (_, LastRun::Closed, _) => last,
-            (_, LastRun::Crashed, Some(point)) => {
-                segments.partition_point(|(base, _)| *base <= point).saturating_sub(1)
-            }
+            // A point at the base of a segment may have been reached while the one before was active: then that one's file was
+            // synced, but not the cut to its real length.
+            (_, LastRun::Crashed, Some(point)) => segments.partition_point(|(base, _)| *base < point).saturating_sub(1),
         };
         let (base, len) = segments[at];
         let fresh = Begin { at, index: SegmentIndex::new(base) };
@@ -289,7 +309,27 @@ impl Recovery<'_> {
             let end = scanned.iter().find(|segment| segment.base == *base).map(|segment| segment.end);
             let end = end.or_else(|| Position::from_len(*len)).ok_or_else(|| too_long(*base, *len))?;
             let file = self.open(*base, Create::No).await?;
-            replay_headers(&file, end, from..range.end, &mut producers).await?;
+            replay_headers(&file, Position::ZERO..end, from..range.end, &mut producers).await?;
+        }
+        Ok(producers)
+    }
+
+    /// Producers of the end of the segment before the one where the scan begins, which refill their windows.
+    async fn before(&self, first: usize) -> io::Result<Producers> {
+        let mut producers = Producers::default();
+        let Some((base, len)) = first.checked_sub(1).map(|before| self.found.segments[before]) else {
+            return Ok(producers);
+        };
+        let Some(end) = Position::from_len(len) else { return Ok(producers) };
+        let index = read_index(self.folder, base, end).await?;
+        let from = end.get().saturating_sub(PRODUCER_RECALL_BYTES);
+        let from = index
+            .and_then(|index| index.entry_at_or_below(from))
+            .map_or(Position::ZERO, |(_, position)| Position::new(position));
+        // Without an index this is the whole segment; its windows are worth less than that.
+        if end.since(from) <= 2 * usize::try_from(PRODUCER_RECALL_BYTES).expect("a constant below 4 GiB") {
+            let file = self.open(base, Create::No).await?;
+            replay_headers(&file, from..end, base..Offset::new(i64::MAX), &mut producers).await?;
         }
         Ok(producers)
     }
@@ -307,12 +347,20 @@ impl Recovery<'_> {
             tracing::warn!(folder = %self.folder.display(), %offset, "a producer snapshot behind the end of the log is removed");
             remove_if_there(&FileKind::Snapshot.path(self.folder, *offset)).await?;
         }
+        if kept < self.found.segments.len() || self.found.snapshots.last().is_some_and(|offset| *offset > verified.end)
+        {
+            // They must not come back behind what is appended from now on.
+            fs::sync_dir(self.folder).await?;
+        }
         self.cut_to_length(&active).await?;
         for sealed in &verified.scanned {
             self.cut_to_length(sealed).await?;
-            sealed.file.sync().await?;
+            if self.how.last_run == LastRun::Closed {
+                sealed.file.sync().await?;
+            }
             write_index(self.folder, sealed.base, &sealed.index).await?;
         }
+        self.write_state_files(&verified, active.base).await?;
         let now_ms = wall_clock_ms();
         let mut segments: VecDeque<Segment> = VecDeque::new();
         for (base, len) in &self.found.segments[..kept - 1] {
@@ -332,6 +380,23 @@ impl Recovery<'_> {
                 .map_or(segments.front().map_or(active.base, |s| s.base), |p| p.min(verified.end)),
         };
         self.finish(verified, active, segments, synced, now_ms).await
+    }
+
+    /// What a recovery from the active segment's start needs, before that becomes the recovery point.
+    async fn write_state_files(&self, verified: &Verified, active: Offset) -> io::Result<()> {
+        let ends = verified.scanned.iter().skip(1).map(|segment| segment.base).chain([active]);
+        for (sealed, end) in verified.scanned.iter().zip(ends) {
+            if let Some(snapshot) = &sealed.snapshot_at_end {
+                fs::replace_file(&FileKind::Snapshot.path(self.folder, end), snapshot.clone()).await?;
+            }
+        }
+        let epochs = verified.epochs.encode();
+        let path = self.folder.join(EPOCH_FILE);
+        match fs::read_file(&path).await {
+            Ok(standing) if standing == epochs => Ok(()),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => fs::replace_file(&path, epochs).await,
+        }
     }
 
     async fn finish(
@@ -357,21 +422,28 @@ impl Recovery<'_> {
         });
         let first = segments.front().map_or(active.base, |segment| segment.base);
         let start = self.how.log_start.map_or(first, |start| start.max(first));
-        let mut state = new_state(start, verified.end, synced.max(start), segments, partial);
+        let mut state = new_state(start, verified.end, synced, segments, partial);
         state.epochs = verified.epochs;
-        state.epochs.cut_start(start);
+        state.epochs.cut_start(first);
         state.producers = verified.producers;
         state.producers.forget_below(start);
         tracing::debug!(topic = self.topic, partition = %self.key.partition, %start, end = %state.stored, "log opened");
         Ok(state)
     }
 
-    /// Cuts zeros or damage behind the last whole batch away, for good.
+    /// Cuts zeros or damage behind the last whole batch away, for good. After a power loss the last block may hold lost bytes
+    /// behind the end of the file, which would come back with the next power loss if the file has grown by then: lengthening
+    /// and cutting it makes them zero.
     async fn cut_to_length(&self, segment: &Scanned) -> io::Result<()> {
-        if segment.file_len == segment.end.in_file() {
+        let end = segment.end.in_file();
+        if self.how.last_run == LastRun::Closed && segment.file_len == end {
             return Ok(());
         }
-        segment.file.truncate(segment.end.in_file()).await?;
+        let block_end = segment.end.block().in_file() + BLOCK_BYTES;
+        if segment.file_len < block_end {
+            segment.file.truncate(block_end).await?;
+        }
+        segment.file.truncate(end).await?;
         segment.file.sync().await
     }
 

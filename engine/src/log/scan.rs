@@ -17,6 +17,7 @@ use crate::log::index::SegmentIndex;
 use crate::log::limits::{BATCH_BYTES_MAX, SCAN_BYTES};
 use crate::log::producers::Producers;
 use crate::log::segment::{FileKind, Position, indexed};
+use crate::log::snapshot;
 
 /// Why the scan of a segment ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,6 +28,13 @@ pub(super) enum Stopped {
     AtDamage,
     /// The first batch does not fit what the state files say.
     AgainstState,
+}
+
+/// Whether a scan began at the very start of the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Complete {
+    Yes,
+    No,
 }
 
 /// One segment as it was found.
@@ -40,6 +48,8 @@ pub(super) struct Scanned {
     pub(super) index: SegmentIndex,
     pub(super) batches: u64,
     pub(super) stopped: Stopped,
+    /// Producer snapshot of its end, if another segment follows and the producers were known there.
+    pub(super) snapshot_at_end: Option<Vec<u8>>,
 }
 
 /// What is learnt on the way through the segments.
@@ -58,6 +68,16 @@ pub(super) struct Scanner<'a> {
 impl<'a> Scanner<'a> {
     pub(super) fn new(folder: &'a Path, epochs: EpochCache, known: Option<(Offset, Producers)>) -> Self {
         Self { folder, epochs, begin: None, end: None, known, recent: Producers::default() }
+    }
+
+    /// Whether there are producers whose windows may be refilled.
+    pub(super) fn knows_producers(&self) -> bool {
+        self.known.as_ref().is_some_and(|(_, producers)| !producers.is_empty())
+    }
+
+    /// Takes the producers of the batches before the scan.
+    pub(super) fn recall(&mut self, producers: Producers) {
+        self.recent = producers;
     }
 
     /// Offset behind the last batch that was taken.
@@ -96,7 +116,7 @@ impl<'a> Scanner<'a> {
                 Err(stopped) => break stopped,
             }
         };
-        Ok(Scanned { base, file, file_len, end: at, index, batches, stopped })
+        Ok(Scanned { base, file, file_len, end: at, index, batches, stopped, snapshot_at_end: None })
     }
 
     /// Takes the whole, fitting batches at the start of `bytes`. Returns how many bytes they have and why there are no more.
@@ -158,11 +178,24 @@ impl<'a> Scanner<'a> {
         self.recent.record(batch);
     }
 
+    /// The producer snapshot of `end`, where the scan is now.
+    pub(super) fn snapshot(&self, end: Offset, complete: Complete) -> Option<Vec<u8>> {
+        if complete == Complete::Yes {
+            return Some(snapshot::encode(&self.recent));
+        }
+        let (offset, producers) = self.known.as_ref()?;
+        self.meets(*offset, end).then(|| snapshot::encode(producers))
+    }
+
+    /// Whether a snapshot of `offset` and what was seen leave no gap up to `end`.
+    fn meets(&self, offset: Offset, end: Offset) -> bool {
+        offset == end || self.begin.is_some_and(|begin| begin <= offset && offset <= end)
+    }
+
     /// The producers at `end`, if the snapshot and what was seen meet; the windows refilled from what was seen.
     pub(super) fn producers(&mut self, end: Offset) -> Option<Producers> {
         let (offset, _) = self.known.as_ref()?;
-        let meets = *offset == end || self.begin.is_some_and(|begin| begin <= *offset && *offset <= end);
-        if !meets {
+        if !self.meets(*offset, end) {
             return None;
         }
         let (_, mut producers) = self.known.take()?;
@@ -175,7 +208,9 @@ impl<'a> Scanner<'a> {
         std::mem::take(&mut self.recent)
     }
 
-    pub(super) fn into_epochs(self) -> EpochCache {
+    /// The epochs of a log that ends at `end`. The file may have known one whose records were lost.
+    pub(super) fn into_epochs(mut self, end: Offset) -> EpochCache {
+        self.epochs.cut_end(end);
         self.epochs
     }
 
@@ -185,24 +220,25 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// Records the producers of the batches of a segment that begin in `range`, by their headers alone.
+/// Records the producers of the batches in a part of a segment that begins at a batch, those that begin in `range`, by their
+/// headers alone.
 pub(super) async fn replay_headers(
     file: &File,
-    len: Position,
+    part: Range<Position>,
     range: Range<Offset>,
     producers: &mut Producers,
 ) -> io::Result<()> {
-    let mut at = Position::ZERO;
+    let mut at = part.start;
     let mut read_len = SCAN_BYTES;
-    while at < len {
-        let bytes = file.read(at.in_file(), read_len.min(len.since(at))).await?;
+    while at < part.end {
+        let bytes = file.read(at.in_file(), read_len.min(part.end.since(at))).await?;
         let mut walk = headers(&bytes);
-        walk.by_ref()
-            .filter(|batch| range.contains(&batch.header.base_offset))
-            .for_each(|batch| producers.record(&batch.header));
+        for batch in walk.by_ref().filter(|batch| range.contains(&batch.header.base_offset)) {
+            producers.record(&batch.header);
+        }
         if walk.position() == 0 {
             match BatchHeader::parse(&bytes) {
-                Ok(batch) if batch.len > bytes.len() && batch.len <= len.since(at) => read_len = batch.len,
+                Ok(batch) if batch.len > bytes.len() && batch.len <= part.end.since(at) => read_len = batch.len,
                 // Not verified here; a reader will meet it and say so.
                 _ => return Ok(()),
             }

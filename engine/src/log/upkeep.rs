@@ -108,7 +108,6 @@ impl Log {
         assert!(to <= state.stored, "the log start does not pass the stored end");
         if to > state.start {
             state.start = to;
-            state.epochs.cut_start(to);
         }
     }
 
@@ -167,8 +166,8 @@ impl Log {
             state.start = state.start.max(next);
             state.recovery_point = state.recovery_point.max(next);
             state.synced = state.synced.max(next);
-            let start = state.start;
-            state.epochs.cut_start(start);
+            // Not up to the log start: that may be forgotten by a crash, while these segments are gone for good.
+            state.epochs.cut_start(next);
             state.open_sealed.retain(|base| *base >= next);
             state.segments.drain(..count).map(|segment| segment.base).collect()
         };
