@@ -51,6 +51,8 @@ pub struct BrokerCounters {
     pub objects_of_several: Counter,
     /// Bytes of combined objects written.
     pub object_bytes: Counter,
+    /// Objects that the metadata topic was not told of.
+    pub announcements_dropped: Counter,
     /// GETs of objects for followers that were answered.
     pub object_gets: Counter,
     /// Time of PUTs.
@@ -143,6 +145,10 @@ impl BrokerCounters {
             objects: counter("sakia_wal_objects_total", "Combined objects written."),
             objects_of_several: counter("sakia_wal_objects_of_several_total", "Objects with several partitions."),
             object_bytes: counter("sakia_wal_object_bytes_total", "Bytes of combined objects written."),
+            announcements_dropped: counter(
+                "sakia_wal_metadata_dropped_total",
+                "Objects that __remote_wal_log_metadata was not told of.",
+            ),
             object_gets: counter("sakia_wal_object_gets_total", "Objects read for followers."),
             put_micros: micros("kafka_server_remote_wal_put_seconds", "Time of PUTs of combined objects."),
             get_micros: micros("kafka_server_remote_wal_get_seconds", "Time of GETs of combined objects."),

@@ -10,6 +10,7 @@ pub mod control;
 pub mod counters;
 mod fetcher;
 pub mod groups;
+pub mod http;
 pub mod limits;
 pub mod log;
 pub mod messages;

@@ -303,6 +303,15 @@ pub struct PublishedSlice {
     pub end: u32,
 }
 
+/// An object that stands in the bucket, for the metadata topic. Of `object` only bucket, stream and sequence count.
+#[derive(Clone, Debug)]
+pub struct WrittenObject {
+    /// Its name.
+    pub object: ObjectReference,
+    /// Its prelude and manifest.
+    pub head: Bytes,
+}
+
 /// A range that went back to its shard without an object (R12).
 #[derive(Clone, Copy, Debug)]
 pub struct ReturnedRange {
@@ -402,6 +411,10 @@ pub enum ShardMessage {
     Delta { index: MetadataIndex, events: Arc<[Event]> },
     /// Slices that stand in the bucket; leases are back.
     Published(Vec<PublishedSlice>),
+    /// Objects for the metadata topic, in the order of their sequence. To shard 0.
+    Announce(Vec<WrittenObject>),
+    /// The same, to the owner of this broker's partition of that topic.
+    WriteAnnouncements { key: PartitionKey, objects: Vec<WrittenObject> },
     /// Ranges that will not be uploaded; leases are back.
     Returned(Vec<ReturnedRange>),
     /// Bytes for followers. The shard owns them.

@@ -1,6 +1,7 @@
 //! Requests of groups: each goes to the shard that owns the group's partition of `__consumer_offsets`.
 //!
-//! JoinGroup, SyncGroup, Heartbeat, LeaveGroup, OffsetCommit, OffsetFetch, DescribeGroups, ListGroups.
+//! JoinGroup, SyncGroup, Heartbeat, LeaveGroup, OffsetCommit, OffsetFetch, OffsetDelete, DescribeGroups, ListGroups,
+//! DeleteGroups.
 
 use std::rc::Rc;
 
@@ -8,12 +9,14 @@ use sakia_io::{fill_random, oneshot};
 use sakia_protocol::api::ApiKey;
 use sakia_protocol::api::error::ErrorCode;
 use sakia_protocol::ids::{PartitionIndex, PartitionKey, Uuid};
+use sakia_protocol::messages::delete_groups::{DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse};
 use sakia_protocol::messages::describe_groups::{DescribeGroupsRequest, DescribeGroupsResponse, DescribedGroup};
 use sakia_protocol::messages::heartbeat::HeartbeatRequest;
 use sakia_protocol::messages::join_group::JoinGroupRequest;
 use sakia_protocol::messages::leave_group::LeaveGroupRequest;
 use sakia_protocol::messages::list_groups::{ListGroupsRequest, ListGroupsResponse};
 use sakia_protocol::messages::offset_commit::OffsetCommitRequest;
+use sakia_protocol::messages::offset_delete::OffsetDeleteRequest;
 use sakia_protocol::messages::offset_fetch::{
     OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics, OffsetFetchResponse,
     OffsetFetchResponseGroup, OffsetFetchResponsePartition, OffsetFetchResponseTopic,
@@ -47,6 +50,8 @@ async fn answer(shard: Rc<Shard>, request: Request) -> Response {
         ApiKey::OffsetFetch => return offset_fetch(shard, request).await,
         ApiKey::DescribeGroups => return describe(shard, request).await,
         ApiKey::ListGroups => return list(shard, request).await,
+        ApiKey::DeleteGroups => return delete(shard, request).await,
+        ApiKey::OffsetDelete => decode::<OffsetDeleteRequest>(&request).map(GroupBody::DeleteOffsets),
         other => return Response::Close(format!("{} is not served here", other.name())),
     };
     let body = match body {
@@ -59,6 +64,7 @@ async fn answer(shard: Rc<Shard>, request: Request) -> Response {
         GroupAnswer::Heartbeat(body) => respond(&request, &body),
         GroupAnswer::Leave(body) => respond(&request, &body),
         GroupAnswer::Commit(body) => respond(&request, &body),
+        GroupAnswer::DeleteOffsets(body) => respond(&request, &body),
         _ => Response::Close("a coordinator answered another question".to_owned()),
     }
 }
@@ -114,6 +120,20 @@ async fn describe(shard: Rc<Shard>, request: Request) -> Response {
         }
     }
     respond(&request, &DescribeGroupsResponse { groups, ..DescribeGroupsResponse::default() })
+}
+
+async fn delete(shard: Rc<Shard>, request: Request) -> Response {
+    let body: DeleteGroupsRequest = match decode(&request) {
+        Ok(body) => body,
+        Err(close) => return close,
+    };
+    let mut results = Vec::with_capacity(body.groups_names.len());
+    for group_id in body.groups_names {
+        let answer = ask(&shard, &request, GroupBody::Delete { group_id: group_id.clone() }).await;
+        let GroupAnswer::Delete(error) = answer else { continue };
+        results.push(DeletableGroupResult { group_id, error_code: error.code() });
+    }
+    respond(&request, &DeleteGroupsResponse { results, ..DeleteGroupsResponse::default() })
 }
 
 /// Every coordinator of this broker is asked; clients ask every broker.

@@ -1,4 +1,5 @@
-//! ListOffsets: the offset for a timestamp, or Kafka's special values: -1 latest, -2 earliest, -3 largest timestamp.
+//! ListOffsets: the offset for a timestamp, or Kafka's special values: -1 latest, -2 earliest, -3 largest timestamp, -4
+//! earliest on the local disk, -5 latest in the slow tier (there is none yet).
 
 use std::rc::Rc;
 
@@ -14,8 +15,16 @@ use crate::connection::{Request, Response};
 use crate::messages::{LogAnswer, Question};
 use crate::shard::Shard;
 
-/// The special timestamp of the record with the largest timestamp, from version 7 on.
-const MAX_TIMESTAMP: i64 = -3;
+/// Smallest special timestamp that a version knows: -3 (largest timestamp) came with 7, -4 (earliest local) with 8, -5
+/// (latest tiered) with 9.
+fn smallest_special(version: i16) -> i64 {
+    match version {
+        ..7 => -2,
+        7 => -3,
+        8 => -4,
+        _ => -5,
+    }
+}
 
 pub(super) async fn answer(shard: Rc<Shard>, request: Request) -> Response {
     let body: ListOffsetsRequest = match decode(&request) {
@@ -47,8 +56,7 @@ async fn row(
     wanted: &ListOffsetsPartition,
     version: i16,
 ) -> ListOffsetsPartitionResponse {
-    let special_max = if version >= 7 { MAX_TIMESTAMP } else { -2 };
-    if wanted.timestamp < special_max {
+    if wanted.timestamp < smallest_special(version) {
         return error_row(wanted, ErrorCode::UnsupportedVersion);
     }
     let question = Question::OffsetFor { timestamp: wanted.timestamp };

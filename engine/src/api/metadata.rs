@@ -16,13 +16,13 @@ use sakia_protocol::messages::metadata::{
 use super::{decode, respond};
 use crate::connection::{Request, Response};
 use crate::messages::ControlMessage;
-use crate::shard::Shard;
+use crate::shard::{OFFSETS_TOPIC, Shard, WAL_METADATA_TOPIC};
 
 /// "Not asked for" in the fields of authorized operations.
 const OPERATIONS_UNKNOWN: i32 = i32::MIN;
 
 /// Topics that are the broker's own. Clients see them marked and may not write to them.
-pub(crate) const INTERNAL_TOPICS: &[&str] = &["__consumer_offsets", "__remote_wal_log_metadata"];
+pub(crate) const INTERNAL_TOPICS: &[&str] = &[OFFSETS_TOPIC, WAL_METADATA_TOPIC];
 
 pub(super) async fn answer(shard: Rc<Shard>, request: Request) -> Response {
     let body: MetadataRequest = match decode(&request) {

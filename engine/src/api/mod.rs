@@ -22,7 +22,6 @@ mod replica_fetch;
 use std::rc::Rc;
 
 use sakia_protocol::api::ApiKey;
-use sakia_protocol::api::error::ErrorCode;
 use sakia_protocol::codec::{Decode, Encode, decode_exact};
 use sakia_protocol::header::encode_response;
 
@@ -34,8 +33,8 @@ use crate::shard::Shard;
 /// Produce is listed from 0 although versions below 3 are refused: old librdkafka turns compression off otherwise.
 pub const SUPPORTED: &[(ApiKey, i16, i16)] = &[
     (ApiKey::Produce, 0, 13),
-    (ApiKey::Fetch, 4, 17),
-    (ApiKey::ListOffsets, 1, 7),
+    (ApiKey::Fetch, 4, 18),
+    (ApiKey::ListOffsets, 1, 10),
     (ApiKey::Metadata, 0, 13),
     (ApiKey::OffsetCommit, 2, 9),
     (ApiKey::OffsetFetch, 1, 9),
@@ -52,6 +51,9 @@ pub const SUPPORTED: &[(ApiKey, i16, i16)] = &[
     (ApiKey::InitProducerId, 0, 5),
     (ApiKey::OffsetForLeaderEpoch, 2, 4),
     (ApiKey::DescribeConfigs, 1, 4),
+    (ApiKey::CreatePartitions, 0, 3),
+    (ApiKey::DeleteGroups, 0, 2),
+    (ApiKey::OffsetDelete, 0, 0),
     (ApiKey::DescribeCluster, 0, 2),
 ];
 
@@ -71,7 +73,7 @@ impl BrokerApi {
 impl Dispatch for BrokerApi {
     fn start(self: Rc<Self>, request: Request) -> LocalFuture<LocalFuture<Response>> {
         let shard = self.shard.clone();
-        Box::pin(async move { start(shard, request).await })
+        Box::pin(start(shard, request))
     }
 }
 
@@ -89,7 +91,7 @@ async fn start(shard: Rc<Shard>, request: Request) -> LocalFuture<Response> {
         ApiKey::ListOffsets => Box::pin(list_offsets::answer(shard, request)),
         ApiKey::Metadata => Box::pin(metadata::answer(shard, request)),
         ApiKey::FindCoordinator => Box::pin(find_coordinator::answer(shard, request)),
-        ApiKey::CreateTopics | ApiKey::DeleteTopics => Box::pin(forward::answer(shard, request)),
+        ApiKey::CreateTopics | ApiKey::DeleteTopics | ApiKey::CreatePartitions => Box::pin(forward::answer(shard, request)),
         ApiKey::InitProducerId => Box::pin(init_producer_id::answer(shard, request)),
         ApiKey::OffsetForLeaderEpoch => Box::pin(offset_for_leader_epoch::answer(shard, request)),
         ApiKey::DescribeConfigs => Box::pin(describe_configs::answer(shard, request)),
@@ -119,9 +121,4 @@ fn respond<T: Encode>(request: &Request, body: &T) -> Response {
         Ok(frame) => Response::Pieces(vec![frame]),
         Err(error) => Response::Close(format!("could not encode the {} answer: {error}", request.api_key.name())),
     }
-}
-
-/// The wire's code for a result.
-fn code_of(error: Option<ErrorCode>) -> i16 {
-    error.map_or(ErrorCode::None.code(), ErrorCode::code)
 }

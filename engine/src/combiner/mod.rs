@@ -7,6 +7,7 @@
 //! Invariant: every range that was lent comes back, as `Published` or as `Returned`, and nothing is sent before the
 //! broker is registered: object names hold the broker epoch.
 
+mod announce;
 mod bucket_state;
 mod get;
 mod put;
@@ -32,6 +33,7 @@ use crate::replication::Breaker;
 use crate::settings::Settings;
 use crate::wake::Wake;
 
+use announce::Announcements;
 pub use bucket_state::BucketState;
 
 /// The only bucket of a cluster so far.
@@ -61,6 +63,7 @@ struct OpenStream {
     space: KeySpace,
     next_sequence: u64,
     garbage: Garbage,
+    announcements: Announcements,
 }
 
 struct Combiner {
@@ -140,7 +143,13 @@ impl Combiner {
         let space = KeySpace::new(&self.prefix, &incarnation.to_string());
         info!(prefix = space.stream_prefix(stream), "object stream begins");
         let garbage = Garbage::new(space.clone(), stream, self.settings.wal.retention);
-        *self.open.borrow_mut() = Some(OpenStream { stream, space, next_sequence: 0, garbage });
+        *self.open.borrow_mut() = Some(OpenStream {
+            stream,
+            space,
+            next_sequence: 0,
+            garbage,
+            announcements: Announcements::default(),
+        });
         self.wake.wake();
     }
 

@@ -10,9 +10,10 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use sakia_io::{Class, fill_random, now, spawn, timeout, wall_clock_ms};
 use sakia_protocol::ids::PartitionKey;
-use sakia_remote::FrozenObject;
+use sakia_remote::{FrozenObject, ObjectReference};
 use sakia_remote::frozen::Identity;
 use sakia_remote::object::ObjectId;
 use sakia_remote::pack::{FrozenPlan, Offered, ReadyRange};
@@ -21,7 +22,7 @@ use sakia_remote::store::settled::{Unsettled, put_settled};
 use tracing::{error, warn};
 
 use super::{BUCKET, Combiner};
-use crate::messages::{PublishedSlice, ReturnedRange, ShardMessage};
+use crate::messages::{PublishedSlice, ReturnedRange, ShardMessage, WrittenObject};
 use crate::replication::Admission;
 
 impl Combiner {
@@ -120,11 +121,13 @@ impl Combiner {
                 self.counters.publish_micros.record(micros(answered_at.as_duration().saturating_sub(oldest_at)));
                 self.count_object(&object);
                 self.publish(&object).await;
+                self.announce(&object, Some(object.head().clone()));
             }
             Err(Unsettled::GaveUp { attempts, last }) => {
                 self.bucket_fails();
                 warn!(object = %object.key(), attempts, "an object could not be put: {last}");
                 self.give_back_object(&object).await;
+                self.announce(&object, None);
             }
             Err(fenced @ Unsettled::Fenced { .. }) => {
                 // R13: this stream is over. The control shard registers anew; until then nothing is uploaded.
@@ -159,10 +162,30 @@ impl Combiner {
 
     /// The object is as old as the end of its put: an unknown outcome may still create it.
     fn note_put(&self, object: &FrozenObject) {
-        if let Some(open) = self.open.borrow_mut().as_mut() {
-            if open.stream == object.reference().stream() {
+        if let Some(open) = self.open.borrow_mut().as_mut()
+            && open.stream == object.reference().stream() {
                 open.garbage.note(object.reference().sequence, wall_clock_ms());
             }
+    }
+
+    /// Tells the metadata topic about objects whose turn it is (R24). Never waits: what finds no room is dropped there.
+    fn announce(&self, object: &FrozenObject, head: Option<Bytes>) {
+        let reference = object.reference();
+        let ready = match self.open.borrow_mut().as_mut() {
+            Some(open) if open.stream == reference.stream() => open.announcements.finish(reference.sequence, head),
+            _ => return,
+        };
+        if ready.is_empty() {
+            return;
+        }
+        let written = ready.into_iter().map(|(sequence, head)| WrittenObject {
+            object: ObjectReference { sequence, ..reference },
+            head,
+        });
+        let written: Vec<WrittenObject> = written.collect();
+        let count = u64::try_from(written.len()).unwrap_or(u64::MAX);
+        if self.shards[0].try_send(ShardMessage::Announce(written)).is_err() {
+            self.counters.announcements_dropped.add(count);
         }
     }
 

@@ -27,7 +27,7 @@ impl Combiner {
         loop {
             sleep(LOOK).await;
             self.sweep_own().await;
-            if looks % LOOKS_PER_LISTING == 0 || after.is_some() {
+            if looks.is_multiple_of(LOOKS_PER_LISTING) || after.is_some() {
                 after = self.sweep_older(after).await;
             }
             looks = looks.wrapping_add(1);

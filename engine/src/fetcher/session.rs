@@ -290,11 +290,10 @@ fn row_bytes(
 
 /// A refused partition is left out for a moment, unless its owner says something new about it.
 fn rest(fetcher: &Fetcher, followed: &Followed) {
-    if let Some(entry) = fetcher.entries.borrow_mut().get_mut(&followed.key) {
-        if entry.followed.generation == followed.generation {
+    if let Some(entry) = fetcher.entries.borrow_mut().get_mut(&followed.key)
+        && entry.followed.generation == followed.generation {
             entry.resting_until = Some(now() + REST);
         }
-    }
 }
 
 /// One GET per object: everything followed here may want a slice of it.

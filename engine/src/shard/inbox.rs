@@ -19,6 +19,9 @@ use crate::replication::{FetchRefusal, HandedBy, Plan, ReplyBudget};
 use crate::shard::partition::Partition;
 use sakia_protocol::ids::Offset;
 
+/// A batch that was appended, or why it was not.
+type Begun = Result<(Rc<Partition>, Appending), Refusal>;
+
 impl Shard {
     /// Takes one message. Gives the reply of a stop.
     pub(super) fn take(self: &Rc<Self>, message: ShardMessage) -> Option<Reply<Vec<CheckpointRow>>> {
@@ -45,6 +48,8 @@ impl Shard {
                     }
                 }
             }
+            ShardMessage::Announce(objects) => self.announce(objects),
+            ShardMessage::WriteAnnouncements { key, objects } => self.write_announcements(key, &objects),
             ShardMessage::Returned(ranges) => {
                 for range in ranges {
                     if let Some(partition) = self.partition(&range.key) {
@@ -71,7 +76,7 @@ impl Shard {
 
     /// Appends at once, in order; then waits for the rule in a task of its own.
     fn produce(self: &Rc<Self>, order: ProduceOrder) {
-        let mut pending: Vec<(usize, Result<(Rc<Partition>, Appending), Refusal>)> = Vec::new();
+        let mut pending: Vec<(usize, Begun)> = Vec::new();
         for batch in order.batches {
             let begun = match self.partition(&batch.key) {
                 Some(partition) => partition.produce(self, &batch.batch, order.acks).map(|a| (partition, a)),

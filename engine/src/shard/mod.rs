@@ -5,6 +5,7 @@
 //!
 //! Invariant: a shard owns its state; nothing here is locked or shared. No borrow lives across an await.
 
+mod announcements;
 mod coordination;
 mod inbox;
 mod partition;
@@ -37,6 +38,7 @@ use crate::replication::WalIndex;
 use crate::settings::{Settings, TopicSettings};
 
 pub use coordination::Coordination;
+pub(crate) use announcements::WAL_METADATA_TOPIC;
 pub(crate) use coordination::OFFSETS_TOPIC;
 pub use partition::Partition;
 pub use reconcile::FolderState;

@@ -3,7 +3,6 @@
 //! Path: `produce` → `lend_ready` → (combiner) → `published`/`returned`; `replica_fetch` → `high_watermark`.
 
 use std::rc::Rc;
-use std::time::Duration;
 
 use sakia_io::{Answer, wall_clock_ms};
 use sakia_protocol::api::error::ErrorCode;
@@ -83,18 +82,15 @@ impl Partition {
 
     /// Waits for a batch's rule.
     pub(in crate::shard) async fn settle(&self, appending: Appending) -> Result<Produced, Refusal> {
-        if let Some(answer) = appending.answer {
-            if answer.await != Some(Reached::End) {
+        if let Some(answer) = appending.answer
+            && answer.await != Some(Reached::End) {
                 return Err(Refusal::code(not_led_here()));
             }
-        }
-        if appending.acks == Acks::All {
-            if let Role::Leader(leader) = &*self.role.borrow() {
-                if leader.acks_all(appending.end) == AcksAll::TooFew {
+        if appending.acks == Acks::All
+            && let Role::Leader(leader) = &*self.role.borrow()
+                && leader.acks_all(appending.end) == AcksAll::TooFew {
                     return Err(Refusal::code(ErrorCode::NotEnoughReplicasAfterAppend));
                 }
-            }
-        }
         Ok(appending.produced)
     }
 
@@ -128,6 +124,10 @@ impl Partition {
                 shard: shard.id.index(),
                 offered_at: clock(),
             });
+        }
+        if upload.lent() < self.log.appended() {
+            // It is no longer in memory: a hole in the object history, which followers get as bytes (R12).
+            upload.skip_to(self.log.appended());
         }
     }
 
@@ -288,11 +288,6 @@ impl Partition {
             partition_epoch: proposal.partition_epoch,
             isr: proposal.isr,
         }
-    }
-
-    /// When the oldest bytes in flight stop being waited for.
-    pub(in crate::shard) fn give_up_at(&self) -> Option<Duration> {
-        self.upload.borrow().as_ref()?.give_up_at()
     }
 
     /// Brokers that follow this leader.

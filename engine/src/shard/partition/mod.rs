@@ -22,7 +22,7 @@ use sakia_io::{Class, Task, now, spawn};
 use sakia_protocol::api::error::ErrorCode;
 use sakia_protocol::ids::{BrokerEpoch, BrokerId, Offset, PartitionKey};
 
-use super::Shard;
+use super::{Shard, WAL_METADATA_TOPIC};
 use crate::counters::TopicCounters;
 use crate::log::Log;
 use crate::messages::FetcherMessage;
@@ -183,8 +183,8 @@ impl Partition {
 
     /// Begins a leadership, or takes over what changed in it.
     pub(super) fn lead(&self, shard: &Rc<Shard>, record: &PartitionImage, my_epoch: BrokerEpoch) {
-        if let Role::Leader(leader) = &mut *self.role.borrow_mut() {
-            if leader.leader_epoch() == record.leader_epoch {
+        if let Role::Leader(leader) = &mut *self.role.borrow_mut()
+            && leader.leader_epoch() == record.leader_epoch {
                 let change = PartitionChange {
                     partition_epoch: record.partition_epoch,
                     isr: members(record),
@@ -194,7 +194,6 @@ impl Partition {
                 self.committed(shard, moved);
                 return;
             }
-        }
         self.leave_role(shard);
         let generation = self.begin_generation(shard);
         self.log.begin_epoch(record.leader_epoch);
@@ -216,7 +215,11 @@ impl Partition {
         };
         let state = LeaderState::new(leadership, clock());
         self.high_watermark.set(self.high_watermark.get().max(state.high_watermark()));
-        let uploads = self.settings().wal && shard.outbox.has_combiner() && record.replicas.len() > 1;
+        // The metadata topic tells of objects and is never in one (R24); a partition without followers needs none.
+        let uploads = self.settings().wal
+            && shard.outbox.has_combiner()
+            && record.replicas.len() > 1
+            && self.topic != WAL_METADATA_TOPIC;
         let upload = uploads.then(|| UploadProgress::new(self.log.appended(), shard.settings.wal.fallback_after));
         self.upload.replace(upload);
         self.role.replace(Role::Leader(state));
@@ -225,11 +228,10 @@ impl Partition {
 
     /// Begins to follow. The same leadership again changes nothing.
     pub(super) fn follow(&self, shard: &Rc<Shard>, record: &PartitionImage, leader: BrokerId) {
-        if let Role::Follower(follower) = &*self.role.borrow() {
-            if follower.leader_epoch() == record.leader_epoch && follower.leader() == leader {
+        if let Role::Follower(follower) = &*self.role.borrow()
+            && follower.leader_epoch() == record.leader_epoch && follower.leader() == leader {
                 return;
             }
-        }
         self.leave_role(shard);
         let generation = self.begin_generation(shard);
         let state = FollowerState::new(Following {

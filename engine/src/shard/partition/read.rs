@@ -15,6 +15,8 @@ use crate::shard::Shard;
 const LATEST: i64 = -1;
 const EARLIEST: i64 = -2;
 const MAX_TIMESTAMP: i64 = -3;
+const EARLIEST_LOCAL: i64 = -4;
+const LATEST_TIERED: i64 = -5;
 
 impl Partition {
     /// A consumer's read of one partition.
@@ -123,7 +125,8 @@ impl Partition {
         match question {
             Question::EndOfEpoch { epoch } => LogAnswer::Epoch(self.log.end_of_epoch(epoch)),
             Question::OffsetFor { timestamp: LATEST } => self.latest(),
-            Question::OffsetFor { timestamp: EARLIEST } => self.at(None, Some(self.log.start())),
+            Question::OffsetFor { timestamp: EARLIEST | EARLIEST_LOCAL } => self.at(None, Some(self.log.start())),
+            Question::OffsetFor { timestamp: LATEST_TIERED } => self.at(None, None),
             Question::OffsetFor { timestamp: MAX_TIMESTAMP } => self.search(TimestampQuery::Max).await,
             Question::OffsetFor { timestamp } => self.search(TimestampQuery::At(timestamp)).await,
         }
