@@ -38,4 +38,6 @@ pub use preflight::{PreflightError, preflight};
 pub use shard::{Progress, Shard, ShardHandle, ShardMain, ShardSpec, Spawner, Threads};
 pub use signal::Signal;
 pub use task::{Class, Task, spawn, yield_now};
-pub use time::{Elapsed, Sleep, fill_random, in_shard, now, random_u64, sleep, sleep_until, timeout, wall_clock_ms};
+pub use time::{
+    Elapsed, Sleep, fill_random, in_shard, now, random_u64, shard_name, sleep, sleep_until, timeout, wall_clock_ms,
+};

@@ -34,6 +34,11 @@ pub fn in_shard() -> bool {
     try_current().is_some()
 }
 
+/// Name of the shard whose task calls, for log lines; `None` outside of a shard.
+pub fn shard_name() -> Option<String> {
+    try_current().map(|core| core.name.clone())
+}
+
 /// A wait for a moment. It is `Send`, but belongs to the shard that first polled it.
 #[must_use = "a sleep does nothing unless awaited"]
 pub struct Sleep {

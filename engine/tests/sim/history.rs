@@ -1,0 +1,125 @@
+//! What clients were told, and what must hold of it at once.
+//!
+//! Invariants of DESIGN 13 checked here, at the moment at which they break: nobody sees an offset with two values, and
+//! nothing at or above the high watermark of the same answer (3); what was acknowledged to acks=all is never seen with
+//! another value (1); a producer is never told two places for one record (4).
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use sakia_io::now;
+use sakia_protocol::batch::for_each_record;
+
+/// Largest batch after decompression; tests do not compress.
+const BYTES_MAX: usize = 64 << 20;
+
+/// A partition by name.
+pub type Place = (String, i32);
+
+/// What was promised with an answer.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Promise {
+    /// acks=1: the leader has stored it.
+    Leader,
+    /// acks=all: it is committed.
+    All,
+}
+
+/// An acknowledged record.
+#[derive(Clone, Debug)]
+pub struct Acknowledged {
+    pub value: Bytes,
+    pub offset: i64,
+    pub promise: Promise,
+}
+
+/// What is known of one partition.
+#[derive(Default)]
+pub struct PartitionHistory {
+    /// Committed values: what a consumer saw, and what acks=all was answered for.
+    pub committed: BTreeMap<i64, Bytes>,
+    /// In the order of the answers.
+    pub acknowledged: Vec<Acknowledged>,
+    /// Records of each writer that were sent, and how they were promised (`None`: acks=0).
+    pub writers: BTreeMap<String, (Option<Promise>, u64)>,
+}
+
+/// Everything that clients of one run were told. Shared by all of them.
+#[derive(Default)]
+pub struct History {
+    pub partitions: RefCell<BTreeMap<Place, PartitionHistory>>,
+    /// Clients finish what they are at and end.
+    pub is_over: Cell<bool>,
+    /// Clients that have not ended.
+    pub running: Cell<usize>,
+}
+
+impl History {
+    pub fn new() -> Rc<Self> {
+        Rc::new(Self::default())
+    }
+
+    /// Reads what is known of a partition.
+    pub fn with<T>(&self, place: &Place, read: impl FnOnce(&mut PartitionHistory) -> T) -> T {
+        read(self.partitions.borrow_mut().entry(place.clone()).or_default())
+    }
+
+    /// A batch was acknowledged.
+    pub fn acknowledged(&self, place: &Place, base: i64, values: &[Bytes], promise: Promise) {
+        for (offset, value) in (base..).zip(values) {
+            if promise == Promise::All {
+                self.commit(place, offset, value, "acks=all was answered for");
+            }
+            let record = Acknowledged { value: value.clone(), offset, promise };
+            self.with(place, |partition| partition.acknowledged.push(record));
+        }
+    }
+
+    /// A consumer's answer: gives the offset after its last record.
+    pub fn read(&self, place: &Place, who: &str, from: i64, high_watermark: i64, records: &Bytes) -> i64 {
+        let mut next = from;
+        let seen = for_each_record(records, BYTES_MAX, |placed| {
+            let offset = placed.offset.get();
+            assert!(
+                offset < high_watermark,
+                "{who} read {place:?} at {offset}, at or above the high watermark {high_watermark} of the same answer"
+            );
+            let value = Bytes::copy_from_slice(placed.record.value.expect("producers send values"));
+            self.commit(place, offset, &value, who);
+            if offset >= from {
+                assert_eq!(offset, next, "{who} reads {place:?} without holes");
+                next = offset + 1;
+            }
+        });
+        seen.expect("what a broker sends is whole and right");
+        next
+    }
+
+    fn commit(&self, place: &Place, offset: i64, value: &Bytes, who: &str) {
+        self.with(place, |partition| {
+            let known = partition.committed.entry(offset).or_insert_with(|| value.clone());
+            assert!(
+                known == value,
+                "{place:?} at {offset} has two committed values, {} and {}; the second: {who}, at {:?}",
+                name_of(known),
+                name_of(value),
+                now().as_duration()
+            );
+        });
+    }
+}
+
+/// The part of a value that names its record.
+pub fn name_of(value: &[u8]) -> String {
+    let end = value.iter().position(|byte| *byte == b' ').unwrap_or(value.len());
+    String::from_utf8_lossy(&value[..end]).into_owned()
+}
+
+/// Writer and number of a value.
+pub fn writer_and_number(value: &[u8]) -> (String, u64) {
+    let name = name_of(value);
+    let (writer, number) = name.split_once(':').expect("values are writer:number");
+    (writer.to_owned(), number.parse().expect("a number"))
+}

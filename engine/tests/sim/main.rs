@@ -1,0 +1,18 @@
+//! The product under the simulator: real broker and controller code, several machines, a bucket and clients in one thread,
+//! under a seed, in virtual time (DESIGN 9, 13).
+//!
+//! Reading order: `cluster` (machines and processes), `kafka` (a client's view of a cluster), `history` (what clients were
+//! told, and the invariants that can be checked at once), `producer`, `consumer`, `checks` (the invariants of a cluster at
+//! rest), `scenario` (what happens in a seed), then the tests: `smoke`, `seeds`, `liveness`.
+//!
+//! `SAKIA_SIM_SEEDS=500 SAKIA_SIM_START=1000 cargo test --release -p sakia-engine --test sim seeds` runs other seeds;
+//! `SAKIA_SIM_SEED=1234` one of them, with a line for everything that happens.
+
+mod checks;
+mod cluster;
+mod consumer;
+mod history;
+mod kafka;
+mod producer;
+mod smoke;
+mod trace;
