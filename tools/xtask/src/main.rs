@@ -1,1 +1,109 @@
-fn main() {}
+//! `cargo xtask …`: what a developer and CI run over the repository.
+//!
+//! ```text
+//! check                            format, tidy, lints, unit tests: before a commit (< 2 min warm)
+//! test                             everything: tidy, format, lints, all tests, client tests
+//! tidy                             crate edges, named crates, unsafe, headers
+//! docs                             prints docs/SETTINGS.md from the tables of settings
+//! sim --seeds N [--start S]        simulated clusters, one per seed
+//! sim --seed X [--trace]           one of them again
+//! kill [--rounds N]                kill -9 of leaders under an idempotent producer, on real processes
+//! wire [CLIENT]                    the client tests alone: kcat, confluent, kafka-python, java
+//! ```
+//! Reading order: this file, `steps` (how anything is run and counted), `tidy`, `clients`.
+//!
+//! Everything is built in one profile and with one set of features (`--release --workspace`), so nothing is built twice.
+
+mod arguments;
+mod clients;
+mod steps;
+mod tidy;
+
+use std::process::ExitCode;
+
+use crate::arguments::Arguments;
+use crate::steps::{Step, Steps, cargo, root};
+
+const USAGE: &str = "cargo xtask check | test | tidy | docs | sim --seeds N [--start S] | sim --seed X [--trace] | kill [--rounds N] | wire [CLIENT]";
+
+fn main() -> ExitCode {
+    let mut words = std::env::args().skip(1);
+    let command = words.next().unwrap_or_default();
+    let mut arguments = Arguments::new(words);
+    let mut steps = Steps::new();
+    let result = run(&command, &mut arguments, &mut steps).and_then(|()| arguments.finish());
+    if let Err(why) = result {
+        eprintln!("{why}\n{USAGE}");
+        return ExitCode::from(2);
+    }
+    steps.finish()
+}
+
+fn run(command: &str, arguments: &mut Arguments, steps: &mut Steps) -> Result<(), String> {
+    match command {
+        "check" => check(steps),
+        "test" => test(steps),
+        "tidy" => steps.claims("tidy", tidy::run),
+        "docs" => docs(steps),
+        "sim" => sim(arguments, steps)?,
+        "kill" => {
+            let rounds = arguments.number("--rounds")?.unwrap_or(10);
+            steps.tests("build", release_tests(&["--no-run"]));
+            clients::kill(steps, rounds);
+        }
+        "wire" => {
+            steps.tests("build", release_tests(&["--no-run"]));
+            clients::run(steps, arguments.word().as_deref());
+        }
+        _ => return Err(format!("no such task: {command:?}")),
+    }
+    Ok(())
+}
+
+fn check(steps: &mut Steps) {
+    style(steps);
+    steps.tests("unit tests", release_tests(&["--lib", "--bins"]));
+}
+
+fn test(steps: &mut Steps) {
+    style(steps);
+    steps.tests("tests", release_tests(&["--no-fail-fast"]));
+    clients::run(steps, None);
+    clients::kill(steps, 2);
+}
+
+fn style(steps: &mut Steps) {
+    steps.claims("tidy", tidy::run);
+    steps.run("format", cargo(&["fmt", "--all", "--check"]));
+    let lints = ["clippy", "--release", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
+    steps.run("lints", cargo(&lints));
+}
+
+fn release_tests(more: &[&str]) -> Step {
+    let mut words = vec!["test", "--release", "--workspace"];
+    words.extend(more);
+    cargo(&words)
+}
+
+fn docs(steps: &mut Steps) {
+    let page = root().join("docs/SETTINGS.md");
+    let command = cargo(&["run", "--release", "--quiet", "--package", "sakia", "--", "settings"]);
+    steps.write("docs/SETTINGS.md", command, &page);
+}
+
+/// The simulator is a test of the engine; the seeds come through the environment.
+fn sim(arguments: &mut Arguments, steps: &mut Steps) -> Result<(), String> {
+    let mut command = release_tests(&["--test", "sim", "--", "--nocapture"]);
+    if let Some(seed) = arguments.number("--seed")? {
+        command = command.variable("SAKIA_SIM_SEED", seed);
+        if arguments.flag("--trace") {
+            command = command.variable("RUST_LOG", "debug").variable("SAKIA_SIM_TRACE", 1);
+        }
+    } else {
+        let seeds = arguments.number("--seeds")?.ok_or("sim needs --seeds N or --seed X")?;
+        command = command.variable("SAKIA_SIM_SEEDS", seeds);
+        command = command.variable("SAKIA_SIM_START", arguments.number("--start")?.unwrap_or(0));
+    }
+    steps.tests("simulation", command);
+    Ok(())
+}
