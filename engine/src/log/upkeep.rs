@@ -174,6 +174,8 @@ impl Log {
         for base in gone {
             tracing::info!(topic = %self.0.topic, partition = %self.0.key.partition, %base, "segment deleted");
             self.written(remove_segment(&self.0.folder, base).await)?;
+            // One by one, oldest first: a power loss that undid some of several removals would leave a hole.
+            self.sync_folder().await?;
         }
         Ok(())
     }

@@ -39,11 +39,12 @@ async fn look(log: &Log) -> Seen {
     times.push(log.offset_for_timestamp(TimestampQuery::Max, log.stored()).await.unwrap());
     let ends =
         (0..4).map(|number| log.end_of_epoch(epoch(number)).map(|(epoch, end)| (epoch.get(), end.get()))).collect();
-    let state = log.0.state.borrow();
-    let window =
-        state.producers.producer(ProducerId::new(9)).map(|producer| producer.window.clone()).unwrap_or_default();
-    let duplicates = (0..10).map(|number| window.iter().any(|batch| batch.last_sequence == number * 2 + 1)).collect();
-    drop(state);
+    let duplicates = {
+        let state = log.0.state.borrow();
+        let window =
+            state.producers.producer(ProducerId::new(9)).map(|producer| producer.window.clone()).unwrap_or_default();
+        (0..10).map(|number| window.iter().any(|batch| batch.last_sequence == number * 2 + 1)).collect()
+    };
     Seen { start: log.start(), end: log.stored(), bytes: read_all(log).await, epochs: ends, duplicates, times }
 }
 
