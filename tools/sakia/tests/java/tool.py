@@ -59,7 +59,8 @@ class Tool:
 
     def _run(self, command: list[str], given: str | None) -> str:
         name = command[command.index("-cp") + 2].rsplit(".", 1)[-1]
-        environment = {**os.environ, "LC_ALL": "C.UTF-8", "JAVA_TOOL_OPTIONS": ""}
+        environment = {**os.environ, "LC_ALL": "C.UTF-8"}
+        environment.pop("JAVA_TOOL_OPTIONS", None)
         command = [command[0], "-Dfile.encoding=UTF-8", "-Dstdout.encoding=UTF-8", *command[1:]]
         try:
             ended = subprocess.run(command, input=given, stdin=subprocess.DEVNULL if given is None else None,
