@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 
 use sakia_io::fs;
-use sakia_protocol::batch::{BatchHeader, headers};
+use sakia_protocol::batch::BatchHeader;
 use sakia_protocol::ids::Offset;
 
 use crate::log::checkpoint::read_or_warn;
@@ -20,6 +20,7 @@ use crate::log::producers::Producers;
 use crate::log::segment::{FileKind, Position, Segment, Stage, indexed};
 use crate::log::state::State;
 use crate::log::upkeep::{list_snapshots, remove_if_there, remove_segment};
+use crate::log::walk::walk;
 use crate::log::{AtLeastOne, Health, Log, LogError, snapshot};
 
 /// Where the log ends after the cut, and what it needs there.
@@ -128,22 +129,22 @@ impl Log {
         let mut len = SCAN_BYTES;
         while at < limit {
             let bytes = self.read_bytes(&file, segment, at, len.min(limit.since(at))).await?;
-            let mut walk = headers(&bytes);
-            for batch in walk.by_ref() {
+            let mut batches = walk(&bytes);
+            for batch in batches.by_ref() {
                 let here = at.advance(batch.position);
                 if batch.header.next_offset() > to {
                     return Ok((index, here, batch.header.base_offset.min(to)));
                 }
                 index.add_again(indexed(&batch.header, here));
             }
-            if walk.position() == 0 {
+            if batches.position() == 0 {
                 let need = BatchHeader::parse(&bytes).map_or(0, |batch| batch.len);
                 if need <= bytes.len() || need > limit.since(at) {
                     return Err(self.damaged(segment, at, "no whole batch"));
                 }
                 len = need;
             }
-            at = at.advance(walk.position());
+            at = at.advance(batches.position());
         }
         Ok((index, limit, to))
     }
@@ -167,7 +168,7 @@ impl Log {
                 break;
             }
             for piece in &read.bytes {
-                headers(piece)
+                walk(piece)
                     .filter(|batch| batch.header.base_offset >= from)
                     .for_each(|batch| producers.record(&batch.header));
             }

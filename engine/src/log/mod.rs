@@ -32,6 +32,7 @@ mod tail;
 mod tests;
 mod turn;
 mod upkeep;
+mod walk;
 mod writer;
 
 use std::cell::{Cell, RefCell};
@@ -40,7 +41,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use sakia_io::{Arena, now, wall_clock_ms};
-use sakia_protocol::batch::{CheckedBatch, HEADER_LEN, StampedTime, TimestampType, headers};
+use sakia_protocol::batch::{CheckedBatch, StampedTime, TimestampType};
 use sakia_protocol::ids::{LeaderEpoch, Offset, PartitionKey};
 
 pub use error::{AppendError, LogError, Refusal};
@@ -54,6 +55,7 @@ use retention::RetentionSettings;
 use segment::RollSettings;
 use state::{State, Surroundings};
 use turn::{Bell, Turn};
+use walk::walk;
 
 /// Settings of one log; all of them may change while it is open (`Log::change_settings`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -379,9 +381,8 @@ impl Log {
         let roll = self.0.settings.get().roll;
         let around = Surroundings { arena: &self.0.arena, roll, now_ms: wall_clock_ms(), now: now() };
         let before = state.appended;
-        for batch in headers(batches) {
-            let (head, body) = batch.bytes.split_first_chunk::<HEADER_LEN>().expect("a batch has a header");
-            match state.append(&batch.header, head, body, &around) {
+        for batch in walk(batches) {
+            match state.append(&batch.header, batch.head, batch.body, &around) {
                 Ok(()) => {}
                 Err(full) if state.appended == before => return Err(LogError::Busy(full.to_string())),
                 Err(_) => break,
@@ -427,8 +428,8 @@ impl Log {
 fn check_continues(state: &State, batches: &[u8], continuation: Continuation) -> Result<(), LogError> {
     let mut end = state.appended;
     let mut latest = state.epochs.latest().map(|latest| latest.epoch);
-    let mut walk = headers(batches);
-    for batch in walk.by_ref() {
+    let mut batches_in = walk(batches);
+    for batch in batches_in.by_ref() {
         let base = batch.header.base_offset;
         let continues = base == end || (continuation == Continuation::OverGaps && base > end);
         if !continues {
@@ -441,8 +442,8 @@ fn check_continues(state: &State, batches: &[u8], continuation: Continuation) ->
         latest = epoch;
         end = batch.header.next_offset();
     }
-    if walk.position() != batches.len() {
-        return Err(LogError::Refused(Refusal::NotWhole { good: walk.position() }));
+    if batches_in.position() != batches.len() {
+        return Err(LogError::Refused(Refusal::NotWhole { good: batches_in.position() }));
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use sakia_io::File;
-use sakia_protocol::batch::{BatchHeader, ScanEnd, headers, scan};
+use sakia_protocol::batch::{BatchHeader, ScanEnd, scan};
 use sakia_protocol::ids::Offset;
 
 use crate::log::epochs::EpochCache;
@@ -18,6 +18,7 @@ use crate::log::limits::{BATCH_BYTES_MAX, SCAN_BYTES};
 use crate::log::producers::Producers;
 use crate::log::segment::{FileKind, Position, indexed};
 use crate::log::snapshot;
+use crate::log::walk::walk;
 
 /// Why the scan of a segment ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -232,18 +233,18 @@ pub(super) async fn replay_headers(
     let mut read_len = SCAN_BYTES;
     while at < part.end {
         let bytes = file.read(at.in_file(), read_len.min(part.end.since(at))).await?;
-        let mut walk = headers(&bytes);
-        for batch in walk.by_ref().filter(|batch| range.contains(&batch.header.base_offset)) {
+        let mut batches = walk(&bytes);
+        for batch in batches.by_ref().filter(|batch| range.contains(&batch.header.base_offset)) {
             producers.record(&batch.header);
         }
-        if walk.position() == 0 {
+        if batches.position() == 0 {
             match BatchHeader::parse(&bytes) {
                 Ok(batch) if batch.len > bytes.len() && batch.len <= part.end.since(at) => read_len = batch.len,
                 // Not verified here; a reader will meet it and say so.
                 _ => return Ok(()),
             }
         }
-        at = at.advance(walk.position());
+        at = at.advance(batches.position());
     }
     Ok(())
 }

@@ -4,6 +4,7 @@
 //! ring takes away; equal wakers are kept once, so dropped waits do not pile up.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
 
@@ -44,22 +45,37 @@ impl Bell {
     }
 }
 
-/// Held by one task at a time, across its waits.
+/// Held by one task at a time, across its waits, in the order of asking: a busy writer never keeps the others away.
 #[derive(Default)]
 pub(super) struct Turn {
     taken: Cell<bool>,
+    /// Numbers of those who wait, oldest first; bounded by the tasks of the log.
+    queue: RefCell<VecDeque<u64>>,
+    next_number: Cell<u64>,
     freed: Bell,
 }
 
 /// Ends the turn when dropped.
 pub(super) struct Taken<'a>(&'a Turn);
 
+/// A place in the queue; given up when dropped.
+struct Waiting<'a> {
+    turn: &'a Turn,
+    number: u64,
+}
+
 impl Turn {
-    /// Waits until nobody else has the turn.
+    /// Waits until nobody else has the turn and nobody has asked before.
     pub(super) async fn take(&self) -> Taken<'_> {
+        let number = self.next_number.get();
+        self.next_number.set(number + 1);
+        self.queue.borrow_mut().push_back(number);
+        let waiting = Waiting { turn: self, number };
         loop {
             let seen = self.freed.rings();
-            if !self.taken.replace(true) {
+            let is_first = self.queue.borrow().front() == Some(&number);
+            if is_first && !self.taken.replace(true) {
+                drop(waiting);
                 return Taken(self);
             }
             self.freed.after(seen).await;
@@ -67,9 +83,48 @@ impl Turn {
     }
 }
 
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.turn.queue.borrow_mut().retain(|number| *number != self.number);
+        // The next in the queue may be first now.
+        self.turn.freed.ring();
+    }
+}
+
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
         assert!(self.0.taken.replace(false), "a turn ends once");
         self.0.freed.ring();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::Context;
+
+    use super::*;
+
+    fn is_ready(future: std::pin::Pin<&mut impl Future>) -> bool {
+        future.poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    #[test]
+    fn turns_come_in_the_order_of_asking_and_a_dropped_wait_gives_its_place_up() {
+        let turn = Turn::default();
+        let mut first = Box::pin(turn.take());
+        let Poll::Ready(taken) = first.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
+            panic!("it is free")
+        };
+        let mut second = Box::pin(turn.take());
+        let mut third = pin!(turn.take());
+        assert!(!is_ready(second.as_mut()) && !is_ready(third.as_mut()));
+        drop(taken);
+        let mut late = pin!(turn.take());
+        assert!(!is_ready(late.as_mut()), "who comes late does not overtake");
+        assert!(!is_ready(third.as_mut()));
+        drop(second);
+        assert!(is_ready(third.as_mut()));
     }
 }

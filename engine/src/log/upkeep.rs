@@ -71,7 +71,7 @@ impl Log {
         while self.stored() < target {
             self.write_round().await?;
         }
-        self.seal_all_cut().await?;
+        self.seal_cut_below(target).await?;
         let still_active = self.0.state.borrow().active().base == base;
         if still_active && self.recovery_point() < target {
             let file = self.writable(base).await?;
@@ -198,7 +198,7 @@ impl Log {
         *self.0.health.borrow_mut() = Health::Closed;
         self.0.appended.ring();
         self.finish_rolled(self.appended()).await?;
-        self.seal_all_cut().await?;
+        self.seal_cut_below(self.appended()).await?;
         drop(pen);
         let (base, end, target) = {
             let state = self.0.state.borrow();
@@ -221,29 +221,38 @@ impl Log {
         Ok(())
     }
 
-    /// Seals what was cut since; one caller at a time, in the background.
+    /// Seals what was cut, in the background. Others get their turn after each segment.
     pub(super) async fn seal_cut_segments(&self) -> Result<(), LogError> {
-        let _upkeep = self.0.upkeep.take().await;
-        if *self.0.health.borrow() == Health::Closed {
-            return Ok(());
+        loop {
+            let _upkeep = self.0.upkeep.take().await;
+            if *self.0.health.borrow() == Health::Closed || !self.seal_next(Offset::new(i64::MAX)).await? {
+                return Ok(());
+            }
         }
-        self.seal_all_cut().await
     }
 
-    /// The upkeep turn is held.
-    pub(super) async fn seal_all_cut(&self) -> Result<(), LogError> {
-        loop {
-            let cut = {
-                let state = self.0.state.borrow();
-                let cut = state.segments.iter().find_map(|segment| match &segment.stage {
-                    Stage::Cut(producers) => Some((segment.base, producers.clone())),
-                    _ => None,
+    /// Seals all segments that begin below `below` and are cut. The upkeep turn is held.
+    async fn seal_cut_below(&self, below: Offset) -> Result<(), LogError> {
+        while self.seal_next(below).await? {}
+        Ok(())
+    }
+
+    /// Seals the oldest cut segment that begins below `below`; returns whether there was one.
+    async fn seal_next(&self, below: Offset) -> Result<bool, LogError> {
+        let cut = {
+            let state = self.0.state.borrow();
+            let cut =
+                state.segments.iter().take_while(|segment| segment.base < below).find_map(|segment| {
+                    match &segment.stage {
+                        Stage::Cut(producers) => Some((segment.base, producers.clone())),
+                        _ => None,
+                    }
                 });
-                cut.map(|(base, producers)| (base, producers, state.next_segment(base)))
-            };
-            let Some((base, producers, next)) = cut else { return Ok(()) };
-            self.seal(base, next.expect("a cut segment is not the active one"), producers).await?;
-        }
+            cut.map(|(base, producers)| (base, producers, state.next_segment(base)))
+        };
+        let Some((base, producers, next)) = cut else { return Ok(false) };
+        self.seal(base, next.expect("a cut segment is not the active one"), producers).await?;
+        Ok(true)
     }
 
     async fn seal(&self, base: Offset, next: Offset, producers: Vec<u8>) -> Result<(), LogError> {

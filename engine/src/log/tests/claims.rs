@@ -193,6 +193,33 @@ fn retention_by_size_takes_the_oldest_segments_and_their_files() {
 }
 
 #[test]
+fn retention_and_flush_get_their_turn_beside_a_busy_writer() {
+    Site::new(20).run(async {
+        let retention = RetentionSettings { bytes: Some(3 << 20), age: None };
+        let roll = RollSettings { bytes: 1 << 20, age: Duration::from_hours(1) };
+        let log = open(LogSettings { retention, roll, ..small_segments() }, closed()).await;
+        let busy = log.clone();
+        // A producer that never leaves the writer without work.
+        let producer = spawn(Class::Foreground, async move {
+            for number in 0.. {
+                if busy.append_as_leader(&batch(1, 4000, number), epoch(0), 0).is_err() {
+                    sakia_io::sleep(Duration::from_micros(100)).await;
+                }
+                sakia_io::sleep(Duration::from_micros(20)).await;
+            }
+        });
+        for _ in 0..20 {
+            sakia_io::sleep(Duration::from_millis(5)).await;
+            let soon = Duration::from_millis(200);
+            sakia_io::timeout(soon, log.apply_retention(0, log.stored())).await.expect("in time").unwrap();
+            sakia_io::timeout(soon, log.flush()).await.expect("in time").unwrap();
+        }
+        assert!(log.start() > Offset::ZERO);
+        drop(producer);
+    });
+}
+
+#[test]
 fn a_time_is_found_inside_a_batch_compressed_or_not() {
     Site::new(9).run(async {
         let log = open(small_segments(), closed()).await;
