@@ -247,7 +247,7 @@ impl State {
         self.begun_epoch = None;
         let bases: BTreeSet<Offset> = self.segments.iter().map(|segment| segment.base).collect();
         let active = self.active().base;
-        self.open_sealed.retain(|base| bases.contains(base) && *base != active);
+        self.open_settled.retain(|base| bases.contains(base) && *base != active);
     }
 }
 

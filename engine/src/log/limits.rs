@@ -22,7 +22,7 @@ pub const INDEX_INTERVAL_BYTES: u32 = 4096;
 
 /// Closed segments of one log whose file and index stay open for cold readers. At the bound the one not used for longest is
 /// closed. Two, so that a reader at a segment's end and one at the next's start do not push each other out.
-pub const SEALED_SEGMENTS_OPEN_MAX: usize = 2;
+pub const SETTLED_SEGMENTS_OPEN_MAX: usize = 2;
 
 /// Entries of the leader-epoch cache. One leadership adds one. At the bound the oldest is forgotten: a follower that asks
 /// for it is told the start of the oldest kept one and truncates further than it had to.

@@ -3,7 +3,7 @@
 //! Path: a checked batch is copied once into the tail (`state`, `tail`), the writer puts whole blocks of it on disk
 //! (`writer`), leases of the same memory go to the combiner, consumers and followers read tail or disk (`reader`).
 //! Reading order: `segment` (files), `index`, `tail`, `state`, `writer`, `reader`, `search`; then what keeps the log right over
-//! time: `epochs`, `producers`, `snapshot`, `upkeep` (seal, flush, close), `retention`, `cut` (truncation), `recovery` and `scan`; and what lies
+//! time: `epochs`, `producers`, `snapshot`, `upkeep` (settle, flush, close), `retention`, `cut` (truncation), `recovery` and `scan`; and what lies
 //! beside the partitions: `checkpoint`, `folder`.
 //!
 //! A log has two ends (R1): `appended` in memory, `stored` on disk; offsets that leave the broker are stored offsets.
@@ -177,7 +177,7 @@ struct Inner {
     pen: Turn,
     /// Held while state files, syncs and whole segments are dealt with. Taken before `pen`.
     upkeep: Turn,
-    sealing: Cell<bool>,
+    settling: Cell<bool>,
 }
 
 impl Log {
@@ -205,7 +205,7 @@ impl Log {
             appended: Bell::default(),
             pen: Turn::default(),
             upkeep: Turn::default(),
-            sealing: Cell::new(false),
+            settling: Cell::new(false),
         })))
     }
 

@@ -15,7 +15,7 @@ use sakia_protocol::batch::{BatchHeader, HEADER_LEN, HeaderError};
 use sakia_protocol::ids::Offset;
 
 use crate::log::index::SegmentIndex;
-use crate::log::limits::{INDEX_INTERVAL_BYTES, SCAN_BYTES, SEALED_SEGMENTS_OPEN_MAX};
+use crate::log::limits::{INDEX_INTERVAL_BYTES, SCAN_BYTES, SETTLED_SEGMENTS_OPEN_MAX};
 use crate::log::segment::{FileKind, Position, Stage, indexed};
 use crate::log::state::State;
 use crate::log::{FileIo, Log, LogError};
@@ -241,7 +241,7 @@ impl Log {
         Ok(opened)
     }
 
-    /// Reads the index files of a sealed segment; builds them again if they are missing or damaged.
+    /// Reads the index files of a settled segment; builds them again if they are missing or damaged.
     async fn load_index(&self, base: Offset, file: &File) -> Result<(), LogError> {
         let end = self.0.state.borrow().segment(base).map_or(Position::ZERO, |segment| segment.end);
         let read = read_index(&self.0.folder, base, end).await.map_err(|error| self.unreadable(base, &error))?;
@@ -290,16 +290,16 @@ impl Log {
         Ok(index)
     }
 
-    /// Remembers that a sealed segment was read; closes the one not read for longest at the bound.
+    /// Remembers that a settled segment was read; closes the one not read for longest at the bound.
     pub(super) fn touch(&self, base: Offset) {
         let mut state = self.0.state.borrow_mut();
-        if state.segment(base).is_none_or(|segment| segment.stage != Stage::Sealed) {
+        if state.segment(base).is_none_or(|segment| segment.stage != Stage::Settled) {
             return;
         }
-        state.open_sealed.retain(|open| *open != base);
-        state.open_sealed.push_back(base);
-        if state.open_sealed.len() > SEALED_SEGMENTS_OPEN_MAX
-            && let Some(oldest) = state.open_sealed.pop_front()
+        state.open_settled.retain(|open| *open != base);
+        state.open_settled.push_back(base);
+        if state.open_settled.len() > SETTLED_SEGMENTS_OPEN_MAX
+            && let Some(oldest) = state.open_settled.pop_front()
             && let Some(segment) = state.segment_mut(oldest)
         {
             segment.file = None;

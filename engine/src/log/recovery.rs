@@ -353,12 +353,12 @@ impl Recovery<'_> {
             fs::sync_dir(self.folder).await?;
         }
         self.cut_to_length(&active).await?;
-        for sealed in &verified.scanned {
-            self.cut_to_length(sealed).await?;
+        for settled in &verified.scanned {
+            self.cut_to_length(settled).await?;
             if self.how.last_run == LastRun::Closed {
-                sealed.file.sync().await?;
+                settled.file.sync().await?;
             }
-            write_index(self.folder, sealed.base, &sealed.index).await?;
+            write_index(self.folder, settled.base, &settled.index).await?;
         }
         self.write_state_files(&verified, active.base).await?;
         let now_ms = wall_clock_ms();
@@ -367,9 +367,9 @@ impl Recovery<'_> {
             let end = Position::from_len(*len).ok_or_else(|| too_long(*base, *len))?;
             segments.push_back(Segment::found(*base, end, now_ms));
         }
-        for sealed in &verified.scanned {
-            let at = segments.binary_search_by_key(&sealed.base, |segment| segment.base).expect("it was just added");
-            segments[at].end = sealed.end;
+        for settled in &verified.scanned {
+            let at = segments.binary_search_by_key(&settled.base, |segment| segment.base).expect("it was just added");
+            segments[at].end = settled.end;
         }
         let synced = match (self.how.last_run, verified.scanned.is_empty()) {
             (LastRun::Closed, _) => verified.end,
@@ -385,8 +385,8 @@ impl Recovery<'_> {
     /// What a recovery from the active segment's start needs, before that becomes the recovery point.
     async fn write_state_files(&self, verified: &Verified, active: Offset) -> io::Result<()> {
         let ends = verified.scanned.iter().skip(1).map(|segment| segment.base).chain([active]);
-        for (sealed, end) in verified.scanned.iter().zip(ends) {
-            if let Some(snapshot) = &sealed.snapshot_at_end {
+        for (settled, end) in verified.scanned.iter().zip(ends) {
+            if let Some(snapshot) = &settled.snapshot_at_end {
                 fs::replace_file(&FileKind::Snapshot.path(self.folder, end), snapshot.clone()).await?;
             }
         }
@@ -488,7 +488,7 @@ fn new_state(start: Offset, end: Offset, synced: Offset, segments: VecDeque<Segm
         epochs: EpochCache::default(),
         begun_epoch: None,
         producers: Producers::default(),
-        open_sealed: VecDeque::new(),
+        open_settled: VecDeque::new(),
         cuts: 0,
         cutting: false,
         last_append: now(),

@@ -1,7 +1,7 @@
 //! One local file of a log, `<base offset, 20 digits>.log`, with its indexes.
 //!
 //! Path: bytes come from the tail chunk (`writer`), go to cold readers (`reader`). A segment is *active* while batches are
-//! appended to it, then *sealed*: first its file is cut to its real length (direct writes leave zeros up to the block's
+//! appended to it, then *settled*: first its file is cut to its real length (direct writes leave zeros up to the block's
 //! end), then it is synced and its index files stand; from then on it never changes, and its index is in memory only while
 //! somebody reads.
 //! Invariant: `end` counts whole batches only. Offsets of a segment lie in `base..base of the next one`.
@@ -88,7 +88,7 @@ pub(super) enum Stage {
     /// Cut to its length; not synced, index files not written.
     Cut(Vec<u8>),
     /// On stable storage with its index files.
-    Sealed,
+    Settled,
 }
 
 /// When a segment is full.
@@ -104,7 +104,7 @@ pub(super) struct Segment {
     pub(super) base: Offset,
     pub(super) end: Position,
     pub(super) stage: Stage,
-    /// In memory for the active segment and while a sealed one is read.
+    /// In memory for the active segment and while a settled one is read.
     pub(super) index: Option<SegmentIndex>,
     /// Known from the index once it was loaded.
     pub(super) max_timestamp: Option<MaxTimestamp>,
@@ -132,9 +132,9 @@ impl Segment {
         }
     }
 
-    /// A sealed segment found in the folder.
+    /// A settled segment found in the folder.
     pub(super) fn found(base: Offset, end: Position, now_ms: i64) -> Self {
-        Self { end, stage: Stage::Sealed, index: None, max_timestamp_known: false, ..Self::begin(base, now_ms) }
+        Self { end, stage: Stage::Settled, index: None, max_timestamp_known: false, ..Self::begin(base, now_ms) }
     }
 
     /// Takes note of a batch that now stands at the segment's end.

@@ -51,8 +51,8 @@ pub(super) struct State {
     /// Leadership that has not written yet.
     pub(super) begun_epoch: Option<LeaderEpoch>,
     pub(super) producers: Producers,
-    /// Sealed segments whose file or index is open, the one used last at the back.
-    pub(super) open_sealed: VecDeque<Offset>,
+    /// Settled segments whose file or index is open, the one used last at the back.
+    pub(super) open_settled: VecDeque<Offset>,
     /// Grows with each truncation; what was read across one is read again.
     pub(super) cuts: u64,
     pub(super) cutting: bool,

@@ -1,7 +1,7 @@
-//! What keeps a log in order beside its path: rolling, sealing, syncing, deleting, closing.
+//! What keeps a log in order beside its path: rolling, settling, syncing, deleting, closing.
 //!
 //! Path: called by the owner now and then, and in the background after a roll. Nothing here stands between an append and its answer.
-//! Sealing a segment: sync, index files, producer snapshot, epoch file; then the recovery point moves to the segment's end.
+//! Settling a segment: sync, index files, producer snapshot, epoch file; then the recovery point moves to the segment's end.
 //! Invariant: everything below the recovery point is on stable storage together with the state files that a recovery
 //! from there needs. Invariant: before a segment is deleted, the file of the one behind it stands.
 //! Dropped midway, a call leaves files that the next call or the next start writes again.
@@ -48,7 +48,7 @@ impl Log {
         let end = state.end();
         state.tail.let_go(end);
         state.active_mut().file = None;
-        while let Some(base) = state.open_sealed.pop_front() {
+        while let Some(base) = state.open_settled.pop_front() {
             if let Some(segment) = state.segment_mut(base) {
                 segment.file = None;
                 segment.index = None;
@@ -71,7 +71,7 @@ impl Log {
         while self.stored() < target {
             self.write_round().await?;
         }
-        self.seal_cut_below(target).await?;
+        self.settle_cut_below(target).await?;
         let still_active = self.0.state.borrow().active().base == base;
         if still_active && self.recovery_point() < target {
             let file = self.writable(base).await?;
@@ -168,7 +168,7 @@ impl Log {
             state.synced = state.synced.max(next);
             // Not up to the log start: that may be forgotten by a crash, while these segments are gone for good.
             state.epochs.cut_start(next);
-            state.open_sealed.retain(|base| *base >= next);
+            state.open_settled.retain(|base| *base >= next);
             state.segments.drain(..count).map(|segment| segment.base).collect()
         };
         for base in gone {
@@ -198,7 +198,7 @@ impl Log {
         *self.0.health.borrow_mut() = Health::Closed;
         self.0.appended.ring();
         self.finish_rolled(self.appended()).await?;
-        self.seal_cut_below(self.appended()).await?;
+        self.settle_cut_below(self.appended()).await?;
         drop(pen);
         let (base, end, target) = {
             let state = self.0.state.borrow();
@@ -221,24 +221,24 @@ impl Log {
         Ok(())
     }
 
-    /// Seals what was cut, in the background. Others get their turn after each segment.
-    pub(super) async fn seal_cut_segments(&self) -> Result<(), LogError> {
+    /// Settles what was cut, in the background. Others get their turn after each segment.
+    pub(super) async fn settle_cut_segments(&self) -> Result<(), LogError> {
         loop {
             let _upkeep = self.0.upkeep.take().await;
-            if *self.0.health.borrow() == Health::Closed || !self.seal_next(Offset::new(i64::MAX)).await? {
+            if *self.0.health.borrow() == Health::Closed || !self.settle_next(Offset::new(i64::MAX)).await? {
                 return Ok(());
             }
         }
     }
 
-    /// Seals all segments that begin below `below` and are cut. The upkeep turn is held.
-    async fn seal_cut_below(&self, below: Offset) -> Result<(), LogError> {
-        while self.seal_next(below).await? {}
+    /// Settles all segments that begin below `below` and are cut. The upkeep turn is held.
+    async fn settle_cut_below(&self, below: Offset) -> Result<(), LogError> {
+        while self.settle_next(below).await? {}
         Ok(())
     }
 
-    /// Seals the oldest cut segment that begins below `below`; returns whether there was one.
-    async fn seal_next(&self, below: Offset) -> Result<bool, LogError> {
+    /// Settles the oldest cut segment that begins below `below`; returns whether there was one.
+    async fn settle_next(&self, below: Offset) -> Result<bool, LogError> {
         let cut = {
             let state = self.0.state.borrow();
             let cut =
@@ -251,19 +251,19 @@ impl Log {
             cut.map(|(base, producers)| (base, producers, state.next_segment(base)))
         };
         let Some((base, producers, next)) = cut else { return Ok(false) };
-        self.seal(base, next.expect("a cut segment is not the active one"), producers).await?;
+        self.settle(base, next.expect("a cut segment is not the active one"), producers).await?;
         Ok(true)
     }
 
-    async fn seal(&self, base: Offset, next: Offset, producers: Vec<u8>) -> Result<(), LogError> {
+    async fn settle(&self, base: Offset, next: Offset, producers: Vec<u8>) -> Result<(), LogError> {
         let file = self.writable(base).await?;
         self.sync_file(&file, base).await?;
         let index = self.0.state.borrow().segment(base).and_then(|segment| segment.index.clone());
-        let index = index.expect("a segment keeps its index until it is sealed");
+        let index = index.expect("a segment keeps its index until it is settled");
         self.written(write_index(&self.0.folder, base, &index).await)?;
         self.write_state_files(next, producers).await?;
         if let Some(segment) = self.0.state.borrow_mut().segment_mut(base) {
-            segment.stage = Stage::Sealed;
+            segment.stage = Stage::Settled;
         }
         self.touch(base);
         Ok(())

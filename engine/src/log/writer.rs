@@ -2,7 +2,7 @@
 //!
 //! Path: batches that arrive while a write is in flight go together in the next one; when a write is done, `stored` moves and
 //! the answers that wait for it can go. A rolled segment is cut to its real length when its last byte is written, and
-//! then sealed in the background.
+//! then settled in the background.
 //! Invariant: at most one write of this log is in flight, so two writes of the same block never race; a block is written again
 //! only with the same bytes below the old end (R5).
 //! A dropped `write_next` leaves a write that nobody knows the end of; the log is then offline.
@@ -79,7 +79,7 @@ impl Log {
         u64::try_from(unsynced).is_ok_and(|unsynced| unsynced >= messages)
     }
 
-    /// Cuts rolled segments below `below` whose bytes are all written to their real length, and has them sealed. The pen is held.
+    /// Cuts rolled segments below `below` whose bytes are all written to their real length, and has them settled. The pen is held.
     pub(super) async fn finish_rolled(&self, below: Offset) -> Result<(), LogError> {
         loop {
             let next = {
@@ -98,19 +98,19 @@ impl Log {
             {
                 segment.stage = Stage::Cut(at_roll);
             }
-            self.seal_in_background();
+            self.settle_in_background();
         }
     }
 
-    fn seal_in_background(&self) {
-        if self.0.sealing.replace(true) {
+    fn settle_in_background(&self) {
+        if self.0.settling.replace(true) {
             return;
         }
         let log = self.clone();
         spawn(Class::Background, async move {
             // A failure has been said aloud and has taken the log offline.
-            let _ = log.seal_cut_segments().await;
-            log.0.sealing.set(false);
+            let _ = log.settle_cut_segments().await;
+            log.0.settling.set(false);
         })
         .detach();
     }
