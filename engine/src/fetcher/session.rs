@@ -186,7 +186,9 @@ fn request(shard: &Shard, asked: &BTreeMap<PartitionKey, Followed>) -> Option<Fe
             fetch_offset: followed.stored.get(),
             last_fetched_epoch: LeaderEpoch::to_wire(followed.last_epoch),
             log_start_offset: followed.log_start.get(),
-            partition_max_bytes: i32::try_from(settings.partition_bytes).unwrap_or(i32::MAX),
+            // The limit of the whole reply: an object is read once, however much of it belongs to one partition. What comes
+            // as record bytes the leader limits by its own `replica.fetch.max.bytes`.
+            partition_max_bytes: i32::try_from(settings.response_bytes).unwrap_or(i32::MAX),
             ..FetchPartition::default()
         };
         match topics.last_mut().filter(|topic| topic.topic_id == followed.key.topic_id) {

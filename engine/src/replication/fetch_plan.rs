@@ -304,8 +304,9 @@ impl ReplyBudget {
             let read = known.map_or(0, |place| self.objects[place].1);
             let cost = u64::from(slice.end.saturating_sub(read));
             let fits = cost <= self.bytes_left && u64::from(slice.len()) <= partition_left;
-            let room = known.is_some() || self.objects.len() < REFERENCES_PER_REPLY_MAX;
-            if !room || !(fits || self.is_empty) {
+            // An object is read once: what it holds beyond the limits goes along with its first slice, at most one object.
+            let room = self.objects.len() < REFERENCES_PER_REPLY_MAX && (fits || self.is_empty);
+            if !room && known.is_none() {
                 break;
             }
             match known {

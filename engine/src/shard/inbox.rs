@@ -220,8 +220,9 @@ impl Shard {
             }
             Plan::Bytes { from, below, why } => {
                 let left = usize::try_from(budget.bytes_left()).unwrap_or(usize::MAX);
+                let share = self.settings.replica.partition_bytes;
                 let first = if budget.is_empty() { AtLeastOne::Yes } else { AtLeastOne::No };
-                match partition.log().read(from, below, read.bytes_max.min(left), first).await {
+                match partition.log().read(from, below, read.bytes_max.min(left).min(share), first).await {
                     Ok(found) => {
                         let len: usize = found.bytes.iter().map(bytes::Bytes::len).sum();
                         let len = u64::try_from(len).unwrap_or(u64::MAX);
