@@ -76,6 +76,12 @@ pub const ACTIVATION_MAX: Duration = Duration::from_secs(5);
 /// Open connections of a controller's listener. Above it new ones are closed.
 pub const CONTROLLER_CONNECTIONS_MAX: usize = 4_000;
 
+/// How long a broker waits for those with lower numbers before it takes over their partitions of the WAL metadata topic.
+pub const WAL_TOPIC_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long one request for the WAL metadata topic may take. It is repeated.
+pub const WAL_TOPIC_REQUEST_MAX: Duration = Duration::from_secs(10);
+
 /// Pause after a listener's error.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 

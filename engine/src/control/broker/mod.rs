@@ -2,7 +2,7 @@
 //!
 //! Reading order: this file (what it holds, messages in), `session` (registration, heartbeats, clean stop), `stream`
 //! (metadata in, to the shards), then what shards ask for: `proposals` (AlterPartition), `forward`, `auto_create`,
-//! `producer_ids`; `clean_stop` is called by the process at its very end.
+//! `producer_ids`; `wal_topic` keeps the topic of uploads; `clean_stop` is called by the process at its very end.
 //!
 //! Invariant: a shard gets no metadata below this process's own registration, so it leads only in epochs that were
 //! assigned above it (R2); and none at all once another process has registered under this broker's id.
@@ -14,6 +14,7 @@ mod producer_ids;
 mod proposals;
 mod session;
 mod stream;
+mod wal_topic;
 
 use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
@@ -157,6 +158,7 @@ pub async fn run(start: BrokerControl) -> Stopped {
         spawn(Class::Foreground, broker.clone().follow_metadata()),
         spawn(Class::Foreground, broker.clone().send_proposals()),
         spawn(Class::Foreground, broker.clone().give_producer_ids(questions)),
+        spawn(Class::Background, broker.clone().bring_wal_topic()),
     ];
     let mut session = Box::pin(broker.clone().keep_session());
     let mut replies: Vec<Reply<()>> = Vec::new();

@@ -17,7 +17,7 @@ use tracing::info;
 use super::create_topics::{brokers, unplaced};
 use super::{ControllerApi, refusal, repeated, unproposed};
 use crate::control::limits::TOPICS_PER_REQUEST_MAX;
-use crate::control::topics::is_internal;
+use crate::control::topics::has_fixed_partitions;
 use crate::messages::Refusal;
 
 impl ControllerApi {
@@ -63,8 +63,8 @@ fn plan(image: &Image, topic: &CreatePartitionsTopic, seed: u64) -> Result<Creat
     let name = &topic.name;
     let found = image.topic_named(name);
     let found = found.ok_or_else(|| refuse(ErrorCode::UnknownTopicOrPartition, format!("no topic is named {name}")))?;
-    if is_internal(name) {
-        return Err(refuse(ErrorCode::InvalidRequest, "the topic is the cluster's own"));
+    if has_fixed_partitions(name) {
+        return Err(refuse(ErrorCode::InvalidRequest, "the topic keeps its number of partitions"));
     }
     let present = found.partitions.len();
     let wanted = usize::try_from(topic.count).unwrap_or(0);

@@ -23,12 +23,11 @@ fn names(codes: &[(String, ErrorCode)]) -> Vec<(&str, ErrorCode)> {
 fn brokers_register_serve_and_see_a_topic_that_a_client_asks_for() {
     let cluster = Cluster::new(1);
     let (one, two) = cluster.two_brokers();
-    let codes = cluster.auto_create(&one, &["orders", "a b", "__remote_wal_log_metadata", "__consumer_offsets"]);
+    let codes = cluster.auto_create(&one, &["orders", "a b", "__consumer_offsets"]);
     assert_eq!(
         names(&codes),
         [
             ("__consumer_offsets", ErrorCode::None),
-            ("__remote_wal_log_metadata", ErrorCode::UnknownTopicOrPartition),
             ("a b", ErrorCode::InvalidTopicException),
             ("orders", ErrorCode::None),
         ]
@@ -202,4 +201,22 @@ fn elections_know_the_min_insync_replicas_of_the_settings() {
     // It left the ISR below min.insync.replicas, so it holds everything that is committed and may lead again.
     assert_eq!(left.partition("orders", 0).unwrap().1.elr, [leader.unwrap()]);
     assert!(matches!(left.standing(leader.unwrap().get()), Some((_, Standing::Fenced))));
+}
+
+#[test]
+fn each_broker_gets_its_partition_of_the_topic_of_uploads() {
+    let cluster = Cluster::new(8);
+    let (one, two) = cluster.two_brokers();
+    let stands = |broker: &FakeBroker| {
+        broker.seen(|seen| {
+            let topic = seen.image.topic_named("__remote_wal_log_metadata");
+            topic.is_some_and(|topic| topic.partitions.len() == 2)
+        })
+    };
+    cluster.until(|| stands(&one) && stands(&two));
+    for id in [1, 2].map(BrokerId::new) {
+        let number = one.seen(|seen| seen.image.metadata_partitions[&id]);
+        let (_, partition) = one.partition("__remote_wal_log_metadata", number.get()).unwrap();
+        assert_eq!((partition.replicas.as_slice(), partition.leader), ([id].as_slice(), Some(id)));
+    }
 }
