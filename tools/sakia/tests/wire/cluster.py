@@ -43,6 +43,11 @@ def wait_for(what, condition, within):
         time.sleep(0.05)
 
 
+def member(node):
+    """Name of a process by its node.id."""
+    return "controller 3" if node == 3 else f"broker {node}"
+
+
 class Cluster:
     """`sakia dev` in the background."""
 
@@ -109,6 +114,13 @@ class Cluster:
     def ledger(self):
         return json.loads(self._get(self.base, "/_ledger"))
 
+    def fault(self, mode):
+        """Switches what goes wrong in the bucket: none, hang, error503, lose-put-reply."""
+        body = json.dumps({"mode": mode}).encode()
+        request = urllib.request.Request(f"http://127.0.0.1:{self.base}/_fault", data=body, method="POST")
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            answer.read()
+
     def tool(self, *words):
         """Runs `sakia …` and gives its JSON."""
         words = [self.sakia, *words, "--json"]
@@ -127,19 +139,22 @@ class Cluster:
         folder = os.path.join(self.data, f"broker-{node}", f"{topic}-{partition}")
         return [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(".log")]
 
+    def pid(self, node):
+        return self.pids[member(node)]
+
     def kill(self, node):
-        os.kill(self.pids[f"broker {node}"], signal.SIGKILL)
+        os.kill(self.pid(node), signal.SIGKILL)
 
     def restart(self, node):
-        """A second terminal restarts a killed broker."""
+        """A second terminal restarts a killed broker or controller."""
         words = [self.sakia, "dev", "--data", self.data, "--restart", str(node), "--port-base", str(self.base)]
         process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                    text=True)
         line = process.stdout.readline()
         found = re.search(r"pid (\d+)", line)
         if not found:
-            raise AssertionError(f"restart of broker {node}: {line}{process.stdout.read()}")
-        self.pids[f"broker {node}"] = int(found[1])
+            raise AssertionError(f"restart of {member(node)}: {line}{process.stdout.read()}")
+        self.pids[member(node)] = int(found[1])
         self.restarted.append(process)
 
     def stop(self):

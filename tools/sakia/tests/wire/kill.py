@@ -38,6 +38,8 @@ class Load:
             "queue.buffering.max.messages": 2_000,
             "reconnect.backoff.max.ms": 500,
             "topic.metadata.refresh.interval.ms": 1_000,
+            # A killed broker is what this is about.
+            "log_level": 2,
         })
         self.thread = threading.Thread(target=self._run)
         self.thread.start()

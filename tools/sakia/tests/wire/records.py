@@ -5,6 +5,7 @@ A record's number is in its value, so whoever reads one knows what it must be.
 
 import hashlib
 import os
+import time
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 4))
 FOLDERS = ["docs", "engine", "protocol", "remote", "metrics", "tools"]
@@ -27,6 +28,8 @@ def _text():
 
 TEXT = _text()
 STEP = 263
+BURST_RECORDS = 1000
+BURST_EVERY = 0.05
 
 
 class Record:
@@ -45,6 +48,15 @@ class Record:
 
 def records(count, first=0):
     return (Record(number) for number in range(first, first + count))
+
+
+def bursts(count):
+    """The records in bursts of a thousand, twenty a second at most: steady load as many sources together make it."""
+    due = time.monotonic()
+    for first in range(0, count, BURST_RECORDS):
+        time.sleep(max(0, due - time.monotonic()))
+        due = max(due, time.monotonic() - 1) + BURST_EVERY
+        yield [Record(number) for number in range(first, min(first + BURST_RECORDS, count))]
 
 
 class Seen:

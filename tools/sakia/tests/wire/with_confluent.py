@@ -4,7 +4,7 @@ import time
 
 from cluster import arguments, run, wait_for
 from object_path import ObjectPath, bytes_out, check_follower_read, check_segments
-from records import Record, Seen, records
+from records import Record, Seen, bursts
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -33,13 +33,13 @@ def produce(cluster, count):
     producer = Producer({
         "bootstrap.servers": cluster.bootstrap,
         "enable.idempotence": True,
-        "linger.ms": 50,
-        "batch.size": 262144,
+        "linger.ms": 10,
         "compression.type": "none",
         "queue.buffering.max.messages": 200_000,
     })
-    for record in records(count):
-        producer.produce(TOPIC, value=record.value, key=record.key, headers=record.headers, on_delivery=delivered)
+    for burst in bursts(count):
+        for record in burst:
+            producer.produce(TOPIC, value=record.value, key=record.key, headers=record.headers, on_delivery=delivered)
         producer.poll(0)
     left = producer.flush(120)
     assert left == 0 and not failures, f"{left} left, {failures[:3]}"

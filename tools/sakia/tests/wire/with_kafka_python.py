@@ -4,7 +4,7 @@ import time
 
 from cluster import arguments, run, wait_for
 from object_path import ObjectPath, bytes_out, check_follower_read, check_segments
-from records import Record, Seen, records
+from records import Record, Seen, bursts
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient, NewTopic
@@ -22,10 +22,9 @@ def create(cluster):
 
 
 def produce(cluster):
-    producer = KafkaProducer(bootstrap_servers=cluster.bootstrap.split(","), acks="all", linger_ms=50,
-                             batch_size=262144, enable_idempotence=True)
+    producer = KafkaProducer(bootstrap_servers=cluster.bootstrap.split(","), acks="all", linger_ms=10, enable_idempotence=True)
     futures = [producer.send(TOPIC, key=record.key, value=record.value, headers=record.headers)
-               for record in records(COUNT)]
+               for burst in bursts(COUNT) for record in burst]
     producer.flush(timeout=180)
     failed = [future.exception for future in futures if not future.succeeded()]
     producer.close()
