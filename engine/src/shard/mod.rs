@@ -104,7 +104,11 @@ impl Shard {
         }
         // The controller checked every entry before it was committed; entries that only a newer version knows are skipped.
         let defaults = &self.settings.topic_defaults;
-        let settings = Rc::new(defaults.with(&topic.configs).unwrap_or_else(|_| defaults.clone()));
+        let mut settings = defaults.with(&topic.configs).unwrap_or_else(|_| defaults.clone());
+        // The controller elects by its own value of this one; leaders acknowledge by the same.
+        let min_insync = self.with_image(|image| image.topic_config(topic, "min.insync.replicas")?.parse().ok());
+        settings.min_insync = min_insync.unwrap_or(settings.min_insync);
+        let settings = Rc::new(settings);
         self.topic_settings.borrow_mut().insert(topic.id, settings.clone());
         settings
     }
