@@ -19,7 +19,6 @@ use openraft::errors::{ClientWriteError, RaftError};
 use openraft::{BasicNode, Config, Raft, SnapshotPolicy};
 use sakia_io::{Class, Signal, Task, fs, now, sleep, spawn, timeout, wall_clock_ms};
 use sakia_protocol::ids::{BrokerEpoch, BrokerId, ControllerEpoch, MetadataIndex, Uuid};
-use tokio::sync::watch;
 
 use crate::command::{ActivateController, Command, FenceBroker, Proposal, RegisterBroker};
 use crate::error::CommandError;
@@ -31,6 +30,7 @@ use crate::raft_types::{ProposalBytes, Quorum};
 use crate::sessions::{Heartbeat, HeartbeatAnswer, Sessions, Step, answer, decide_heartbeat};
 use crate::state_machine::StateMachine;
 use crate::store::LogStore;
+use crate::watch;
 
 /// A running controller node. Clones are the same node.
 #[derive(Clone)]

@@ -24,6 +24,7 @@ pub mod sessions;
 mod snapshot;
 mod state_machine;
 mod store;
+mod watch;
 mod wire;
 
 pub use apply::{Decision, decide};

@@ -1,6 +1,6 @@
 //! openraft's runtime over our executor: its tasks, timers, clock and chance are those of the shard it runs on.
 //!
-//! Channels are tokio's, which need no tokio runtime. All of it stays on one shard (openraft's `single-threaded`), so
+//! Queues, one-shots and locks are tokio's, which need no tokio runtime; `watch` is our own. All of it stays on one shard (openraft's `single-threaded`), so
 //! nothing here is sent between threads, and a simulated controller replays from a seed.
 
 use std::fmt;
@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use openraft::async_runtime as rt;
 use sakia_io::{Class, Moment, Task};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::watch;
 
 /// The runtime parameter of the raft types.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -278,22 +280,23 @@ impl<T> Clone for WatchReceiver<T> {
 impl rt::Watch for Watches {
     type Sender<T> = WatchSender<T>;
     type Receiver<T> = WatchReceiver<T>;
-    type Ref<'a, T: 'a> = watch::Ref<'a, T>;
+    type Ref<'a, T: 'a> = std::cell::Ref<'a, T>;
 
     fn channel<T>(init: T) -> (WatchSender<T>, WatchReceiver<T>) {
-        let (sender, receiver) = watch::channel(init);
+        let sender = watch::Sender::new(init);
+        let receiver = sender.subscribe();
         (WatchSender(sender), WatchReceiver(receiver))
     }
 }
 
 impl<T> rt::WatchSender<Watches, T> for WatchSender<T> {
     fn send(&self, value: T) -> Result<(), rt::watch::SendError<T>> {
-        self.0.send(value).map_err(|error| rt::watch::SendError(error.0))
+        self.0.send(value).map_err(rt::watch::SendError)
     }
     fn send_if_modified<F: FnOnce(&mut T) -> bool>(&self, modify: F) -> bool {
         self.0.send_if_modified(modify)
     }
-    fn borrow_watched(&self) -> watch::Ref<'_, T> {
+    fn borrow_watched(&self) -> std::cell::Ref<'_, T> {
         self.0.borrow()
     }
     fn subscribe(&self) -> WatchReceiver<T> {
@@ -305,10 +308,10 @@ impl<T> rt::WatchReceiver<Watches, T> for WatchReceiver<T> {
     async fn changed(&mut self) -> Result<(), rt::RecvError> {
         self.0.changed().await.map_err(|_| rt::RecvError(()))
     }
-    fn borrow_watched(&self) -> watch::Ref<'_, T> {
+    fn borrow_watched(&self) -> std::cell::Ref<'_, T> {
         self.0.borrow()
     }
-    fn borrow_and_update(&mut self) -> watch::Ref<'_, T> {
+    fn borrow_and_update(&mut self) -> std::cell::Ref<'_, T> {
         self.0.borrow_and_update()
     }
 }

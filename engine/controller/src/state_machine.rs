@@ -18,7 +18,6 @@ use futures_core::Stream;
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine, Snapshot};
 use openraft::{EntryPayload, OptionalSend};
 use sakia_protocol::ids::MetadataIndex;
-use tokio::sync::watch;
 
 use crate::apply::{Decision, decide_proposal};
 use crate::command::Proposal;
@@ -28,6 +27,7 @@ use crate::image::Image;
 use crate::raft_types::{Entry, LogId, Membership, Outcome, ProposalBytes, Quorum, Term};
 use crate::recent::RecentEvents;
 use crate::snapshot::{self, Meta};
+use crate::watch;
 
 /// The state after the last applied entry.
 struct Machine {
