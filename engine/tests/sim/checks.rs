@@ -46,6 +46,21 @@ pub fn wait_full_isr(cluster: &Cluster, places: &[Place]) {
     }
 }
 
+/// Whether brokers say, now, that every replica is in sync.
+pub fn all_in_sync(cluster: &Cluster, places: &[Place]) -> bool {
+    let kafka = Kafka::new("looking", &cluster.hosts());
+    let wanted = places.to_vec();
+    let looked = cluster.world.block_on(&cluster.outside, Duration::from_secs(1), async move {
+        for place in &wanted {
+            if !is_in_sync(&kafka, place).await {
+                return false;
+            }
+        }
+        true
+    });
+    looked.unwrap_or(false)
+}
+
 async fn is_in_sync(kafka: &Kafka, place: &Place) -> bool {
     // Every broker is asked in turn: one that has older metadata may not know yet who left.
     for _ in 0..2 {
@@ -116,7 +131,7 @@ pub fn finish(cluster: &mut Cluster, history: &Rc<History>, consumers: &[Rc<Cons
         }
     }
     for place in &places {
-        let replicas = wait_replicas(cluster, place, ends[place]);
+        let replicas = wait_replicas(cluster, place);
         check_replicas(place, &replicas);
         history.with(place, |partition| check_records(place, partition, &replicas[0].1));
     }
@@ -146,11 +161,14 @@ fn wait_ends(cluster: &Cluster, places: &[Place]) -> BTreeMap<Place, i64> {
 }
 
 /// The replicas' logs, once all of them end at the high watermark.
-fn wait_replicas(cluster: &Cluster, place: &Place, end: i64) -> Vec<(i32, Replica)> {
+fn wait_replicas(cluster: &Cluster, place: &Place) -> Vec<(i32, Replica)> {
     let read = || -> Vec<(i32, Replica)> {
         cluster.brokers.iter().filter_map(|node| Some((node.id, read_replica(node, place)?))).collect()
     };
+    let mut end = 0;
     for _ in 0..100 {
+        // What was sent with acks=0 may still arrive.
+        end = wait_ends(cluster, std::slice::from_ref(place))[place];
         let replicas = read();
         if !replicas.is_empty() && replicas.iter().all(|(_, replica)| replica.end == end) {
             return replicas;

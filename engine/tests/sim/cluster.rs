@@ -148,6 +148,11 @@ impl Cluster {
             node.machine.disk().heal();
             node.machine.clock().drift(0);
         }
+        self.start_missing();
+    }
+
+    /// Starts every process that does not run.
+    pub fn start_missing(&mut self) {
         if !self.is_controller_up() || self.controller.is_dead() {
             self.controller.crash(Crash::Kill);
             self.start_controller();

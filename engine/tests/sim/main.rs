@@ -14,5 +14,7 @@ mod consumer;
 mod history;
 mod kafka;
 mod producer;
+mod scenario;
+mod seeds;
 mod smoke;
 mod trace;
