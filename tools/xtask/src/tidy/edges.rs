@@ -24,11 +24,10 @@ const ALLOWED: &[(&str, &[&[&str]])] = &[
     ("sakia-engine", &[MIDDLE, &["sakia-controller", "sakia-remote"]]),
     ("sakia-codegen", &[BELOW_TOOLS]),
     ("sakia-bucket", &[BELOW_TOOLS]),
-    ("sakia-bench", &[BELOW_TOOLS]),
     ("xtask", &[]),
-    ("sakia", &[BELOW_TOOLS, &["sakia-bucket", "sakia-bench", "sakia-codegen"]]),
+    ("sakia", &[BELOW_TOOLS, &["sakia-bucket", "sakia-codegen"]]),
     ("sakia-benches", &[BELOW_TOOLS]),
-    ("sakia-perf", &[BELOW_TOOLS, &["sakia-bucket", "sakia-bench"]]),
+    ("sakia-perf", &[BELOW_TOOLS, &["sakia-bucket"]]),
 ];
 
 /// Crates that stand in for others only where they are named here.
