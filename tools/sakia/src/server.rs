@@ -43,9 +43,12 @@ pub(crate) struct ServerArguments {
     input: Input,
 }
 
-/// Lines about what happens go to standard error, from `info` on unless RUST_LOG says otherwise.
+/// What is told unless RUST_LOG says otherwise: the raft library tells its inner steps as if they were news.
+const TOLD: &str = "info,openraft=warn";
+
+/// Lines about what happens go to standard error.
 pub(crate) fn start_lines() {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(TOLD));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
 }
 
