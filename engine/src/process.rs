@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sakia_io::{
-    Class, Receiver, Reply, ShardHandle, ShardSpec, Signal, Spawner, fill_random, mailbox, oneshot, spawn, timeout,
+    Class, Receiver, Reply, Sender, ShardHandle, ShardSpec, Signal, Spawner, fill_random, mailbox, oneshot, spawn,
+    timeout,
 };
 use sakia_metrics::Registry;
 use sakia_protocol::ids::{BrokerEpoch, Offset, Uuid};
@@ -189,25 +190,25 @@ fn random_id() -> Uuid {
     Uuid::from_bytes(bytes)
 }
 
-async fn run_broker(
-    start: BrokerStart,
-    stop: Signal,
-    handles: Arc<Mutex<Vec<ShardHandle>>>,
-) -> Result<(), String> {
+/// The folder's own id, and the cluster it belongs to; a new folder gets an id and has no cluster yet.
+async fn identity(settings: &Settings) -> Result<(Uuid, Option<String>), String> {
+    let folder = settings.folder.display();
+    let read = FolderIdentity::read(&settings.folder).await;
+    match read.map_err(|why| format!("cannot read the data folder {folder}: {why}"))? {
+        Some(identity) if identity.node == settings.node_id => Ok((identity.directory, Some(identity.cluster))),
+        Some(identity) => {
+            Err(format!("{folder} is the data folder of node {}, not of {}", identity.node, settings.node_id))
+        }
+        None => Ok((random_id(), None)),
+    }
+}
+
+async fn run_broker(start: BrokerStart, stop: Signal, handles: Arc<Mutex<Vec<ShardHandle>>>) -> Result<(), String> {
     let settings = start.settings.clone();
     let folder = take_folder(&settings.folder).await?;
     let unreadable = |why: io::Error| format!("cannot read the data folder {}: {why}", settings.folder.display());
     let state = folder_state(&folder).await.map_err(unreadable)?;
-    let identity = FolderIdentity::read(&settings.folder).await.map_err(unreadable)?;
-    let (directory, cluster_id) = match identity {
-        Some(identity) if identity.node == settings.node_id => (identity.directory, Some(identity.cluster)),
-        Some(identity) => {
-            let folder = settings.folder.display();
-            return Err(format!("{folder} is the data folder of node {}, not of {}", identity.node, settings.node_id));
-        }
-        None => (random_id(), None),
-    };
-    let listen = addresses(&settings.listeners)?;
+    let (directory, cluster_id) = identity(&settings).await?;
     let counters = Arc::new(BrokerCounters::new(&start.registry));
     let failure = Signal::new();
     let metadata_index = Arc::new(AtomicI64::new(-1));
@@ -218,50 +219,31 @@ async fn run_broker(
         (0..settings.shards).map(|_| mailbox::<ShardMessage>(SHARD_MAILBOX)).unzip();
     let (control, control_inbox) = mailbox::<ControlMessage>(CONTROL_MAILBOX);
     let (combiner, combiner_inbox) = mailbox::<CombinerMessage>(COMBINER_MAILBOX);
-    let addresses = Addresses {
-        shards: shard_senders.into(),
-        combiner: start.store.is_some().then_some(combiner),
-        control,
-    };
+    let addresses =
+        Addresses { shards: shard_senders.into(), combiner: start.store.is_some().then_some(combiner), control };
     let applied: Vec<Arc<AtomicI64>> = (0..settings.shards).map(|_| Arc::new(AtomicI64::new(-1))).collect();
-    let keep = |handle| handles.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
-    let sessions = Arc::new(AtomicU64::new(1));
-    let connections = Arc::new(AtomicUsize::new(0));
-    for (number, inbox) in shard_inboxes.into_iter().enumerate() {
-        let shard_start = ShardStart {
-            id: ShardId::new(number),
-            settings: settings.clone(),
-            inbox,
-            addresses: addresses.clone(),
-            counters: counters.clone(),
-            folder: state.clone(),
-            checkpoint: checkpoint.clone(),
-            listen: listen.clone(),
-            applied: applied[number].clone(),
-            failure: failure.clone(),
-            bucket: bucket.clone(),
-            sessions: sessions.clone(),
-            connections: connections.clone(),
-        };
-        let spec = ShardSpec { name: format!("shard-{number}"), cpu: settings.shard_cpus.get(number).copied() };
-        let handle = start.spawner.start(spec, Box::new(move || Box::pin(shard::run(shard_start))));
-        keep(handle.map_err(|why| format!("cannot start shard {number}: {why}"))?);
-    }
+    let shared = ShardsStart {
+        settings: settings.clone(),
+        addresses: addresses.clone(),
+        counters: counters.clone(),
+        folder: state,
+        checkpoint,
+        failure: failure.clone(),
+        bucket: bucket.clone(),
+    };
+    start_shards(&*start.spawner, shared, shard_inboxes, &applied, &handles)?;
     if let Some(store) = start.store {
-        let handle = start_combiner(
-            &*start.spawner,
-            CombinerStart {
-                settings: settings.clone(),
-                inbox: combiner_inbox,
-                shards: addresses.shards.clone(),
-                counters: counters.clone(),
-                metadata_index: metadata_index.clone(),
-                prefix: start.prefix,
-                bucket,
-            },
-            store,
-        );
-        keep(handle.map_err(|why| format!("cannot start the combiner: {why}"))?);
+        let combiner = CombinerStart {
+            settings: settings.clone(),
+            inbox: combiner_inbox,
+            shards: addresses.shards.clone(),
+            counters,
+            metadata_index: metadata_index.clone(),
+            prefix: start.prefix,
+            bucket,
+        };
+        let handle = start_combiner(&*start.spawner, combiner, store);
+        keep(&handles, handle.map_err(|why| format!("cannot start the combiner: {why}"))?);
     }
     let control = BrokerControl {
         settings: settings.clone(),
@@ -278,6 +260,55 @@ async fn run_broker(
     };
     let parts = Parts { settings, addresses, failure, stop, folder, checkpoints };
     live(parts, control, start.registry).await
+}
+
+/// What all owner shards share.
+struct ShardsStart {
+    settings: Arc<Settings>,
+    addresses: Addresses,
+    counters: Arc<BrokerCounters>,
+    folder: FolderState,
+    checkpoint: Sender<Reply<()>>,
+    failure: Signal,
+    bucket: BucketState,
+}
+
+fn start_shards(
+    spawner: &dyn Spawner,
+    shared: ShardsStart,
+    inboxes: Vec<Receiver<ShardMessage>>,
+    applied: &[Arc<AtomicI64>],
+    handles: &Mutex<Vec<ShardHandle>>,
+) -> Result<(), String> {
+    let listen = addresses(&shared.settings.listeners)?;
+    let sessions = Arc::new(AtomicU64::new(1));
+    let connections = Arc::new(AtomicUsize::new(0));
+    for (number, (inbox, applied)) in inboxes.into_iter().zip(applied).enumerate() {
+        let start = ShardStart {
+            id: ShardId::new(number),
+            settings: shared.settings.clone(),
+            inbox,
+            addresses: shared.addresses.clone(),
+            counters: shared.counters.clone(),
+            folder: shared.folder.clone(),
+            checkpoint: shared.checkpoint.clone(),
+            listen: listen.clone(),
+            applied: applied.clone(),
+            failure: shared.failure.clone(),
+            bucket: shared.bucket.clone(),
+            sessions: sessions.clone(),
+            connections: connections.clone(),
+        };
+        let cpu = shared.settings.shard_cpus.get(number).copied();
+        let spec = ShardSpec { name: format!("shard-{number}"), cpu };
+        let handle = spawner.start(spec, Box::new(move || Box::pin(shard::run(start))));
+        keep(handles, handle.map_err(|why| format!("cannot start shard {number}: {why}"))?);
+    }
+    Ok(())
+}
+
+fn keep(handles: &Mutex<Vec<ShardHandle>>, handle: ShardHandle) {
+    handles.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
 }
 
 fn start_combiner(spawner: &dyn Spawner, start: CombinerStart, store: StoreFactory) -> io::Result<ShardHandle> {

@@ -68,7 +68,6 @@ async fn row(
             timestamp: timestamp.unwrap_or(-1),
             offset: Offset::to_wire(offset),
             leader_epoch: LeaderEpoch::to_wire(epoch),
-            ..ListOffsetsPartitionResponse::default()
         },
         LogAnswer::Refused(refusal) => error_row(wanted, refusal.code),
         LogAnswer::Epoch(_) => unreachable!("a question about an offset is answered with an offset"),
@@ -82,6 +81,5 @@ fn error_row(wanted: &ListOffsetsPartition, error: ErrorCode) -> ListOffsetsPart
         timestamp: -1,
         offset: -1,
         leader_epoch: -1,
-        ..ListOffsetsPartitionResponse::default()
     }
 }

@@ -17,14 +17,14 @@ use sakia_protocol::messages::fetch::{
     FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData, ReplicaState,
 };
 use sakia_protocol::messages::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
-use sakia_remote::wal_tag::{BytesUntil, Wants, WalRequest, WalResponse};
+use sakia_remote::wal_tag::{BytesUntil, WalRequest, WalResponse, Wants};
 use tracing::{debug, info, warn};
 
 use super::Fetcher;
+use crate::limits::PEER_ANSWER_BYTES_MAX;
 use crate::messages::{
     CombinerMessage, Followed, Replicated, ReplicatedBytes, ShardId, ShardMessage, WantedObject, WantedSlice,
 };
-use crate::limits::PEER_ANSWER_BYTES_MAX;
 use crate::rpc::{Peer, PeerAddress, RpcError};
 use crate::select::{Either, either};
 use crate::shard::Shard;
@@ -127,9 +127,7 @@ async fn keep(shard: &Rc<Shard>, fetcher: &Rc<Fetcher>, peer: &Rc<Peer>) -> Ende
         }
         let full = under_way.len() >= FETCHES_MAX;
         let first = under_way.front_mut().expect("a fetch is under way");
-        let moved = async {
-            if full { pending::<()>().await } else { fetcher.wake.wait().await }
-        };
+        let moved = async { if full { pending::<()>().await } else { fetcher.wake.wait().await } };
         match either(&mut first.answer, moved).await {
             Either::Left(answer) => {
                 let asked = under_way.pop_front().expect("it was answered").asked;
@@ -169,8 +167,7 @@ fn fetch(shard: &Rc<Shard>, fetcher: &Rc<Fetcher>, peer: &Rc<Peer>) -> Option<Un
     let request = request(shard, &asked)?;
     let patience = shard.settings.replica.fetch_wait_max * 2 + Duration::from_secs(5);
     let peer = peer.clone();
-    let answer =
-        spawn(Class::Foreground, async move { peer.call(&request, FETCH_VERSION, patience).await });
+    let answer = spawn(Class::Foreground, async move { peer.call(&request, FETCH_VERSION, patience).await });
     Some(UnderWay { asked: Rc::new(asked), answer })
 }
 
@@ -200,9 +197,8 @@ fn request(shard: &Shard, asked: &BTreeMap<PartitionKey, Followed>) -> Option<Fe
             }),
         }
     }
-    let bytes_until = asked.values().filter_map(|followed| {
-        Some(BytesUntil { key: followed.key, offset: followed.bytes_until? })
-    });
+    let bytes_until =
+        asked.values().filter_map(|followed| Some(BytesUntil { key: followed.key, offset: followed.bytes_until? }));
     let wants = if shard.bucket_is_usable() { Wants::References } else { Wants::Bytes };
     let wal = WalRequest { wants, bytes_until: bytes_until.collect() };
     Some(FetchRequest {
@@ -277,8 +273,7 @@ fn row_bytes(
         }
     }
     let diverging = &row.diverging_epoch;
-    if let (Some(epoch), Some(end)) =
-        (LeaderEpoch::from_wire(diverging.epoch), Offset::from_wire(diverging.end_offset))
+    if let (Some(epoch), Some(end)) = (LeaderEpoch::from_wire(diverging.epoch), Offset::from_wire(diverging.end_offset))
     {
         rest(fetcher, followed);
         return Some(ReplicatedBytes::Diverging { epoch, end });
@@ -293,9 +288,10 @@ fn row_bytes(
 /// A refused partition is left out for a moment, unless its owner says something new about it.
 fn rest(fetcher: &Fetcher, followed: &Followed) {
     if let Some(entry) = fetcher.entries.borrow_mut().get_mut(&followed.key)
-        && entry.followed.generation == followed.generation {
-            entry.resting_until = Some(now() + REST);
-        }
+        && entry.followed.generation == followed.generation
+    {
+        entry.resting_until = Some(now() + REST);
+    }
 }
 
 /// One GET per object: everything followed here may want a slice of it.
@@ -337,11 +333,9 @@ async fn bound(peer: &Rc<Peer>, followed: &Followed, timestamp: i64) -> Option<O
         partition_index: followed.key.partition.get(),
         current_leader_epoch: followed.leader_epoch.get(),
         timestamp,
-        ..ListOffsetsPartition::default()
     };
     let topic = ListOffsetsTopic { name: followed.topic.clone(), partitions: vec![partition] };
     let request = ListOffsetsRequest { replica_id: -1, topics: vec![topic], ..ListOffsetsRequest::default() };
     let response = peer.call(&request, LIST_OFFSETS_VERSION, Duration::from_secs(5)).await.ok()?;
     Offset::from_wire(response.topics.first()?.partitions.first()?.offset)
 }
-
