@@ -111,7 +111,10 @@ impl BrokerCounters {
                 "kafka_server_brokertopicmetrics_replicationbytesin_total",
                 "Record bytes that came from leaders.",
             ),
-            wal_bytes_in: topics("kafka_server_remote_wal_fetch_bytes_total", "Record bytes that came from the bucket."),
+            wal_bytes_in: topics(
+                "kafka_server_remote_wal_fetch_bytes_total",
+                "Record bytes that came from the bucket.",
+            ),
             references_out: counter("sakia_references_out_total", "References handed to replicas."),
             replication_control_bytes_out: counter(
                 "sakia_replication_control_bytes_out_total",
@@ -128,9 +131,8 @@ impl BrokerCounters {
                 "kafka_server_replicamanager_underreplicatedpartitions",
                 "Led partitions whose ISR lacks an assigned replica.",
             ),
-            isr_changes: registry.counters(
-                Description::new("sakia_isr_changes_total", "ISR changes proposed.").labels(&["direction"]),
-            ),
+            isr_changes: registry
+                .counters(Description::new("sakia_isr_changes_total", "ISR changes proposed.").labels(&["direction"])),
             requests: registry.counters(
                 Description::new("kafka_network_requestmetrics_requests_total", "Requests.").labels(&["request"]),
             ),

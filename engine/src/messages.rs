@@ -13,11 +13,13 @@ use sakia_controller::{Event, Image};
 use sakia_io::{Lease, Reply, Sender, Signal};
 use sakia_protocol::api::error::ErrorCode;
 use sakia_protocol::batch::CheckedBatch;
+use sakia_protocol::ids::{
+    BrokerEpoch, BrokerId, LeaderEpoch, MetadataIndex, Offset, PartitionEpoch, PartitionIndex, PartitionKey, Uuid,
+};
 pub use sakia_protocol::produce_view::Acks;
-use sakia_protocol::ids::{BrokerEpoch, BrokerId, LeaderEpoch, MetadataIndex, Offset, PartitionEpoch, PartitionIndex, PartitionKey, Uuid};
-use sakia_remote::{ObjectReference, ReferencedObject};
 use sakia_remote::object::SliceHeader;
 use sakia_remote::pack::ReadyRange;
+use sakia_remote::{ObjectReference, ReferencedObject};
 
 use crate::groups::{GroupAnswer, GroupRequest};
 use crate::replication::GetFailure;

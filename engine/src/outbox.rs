@@ -15,9 +15,7 @@ use sakia_protocol::ids::{BrokerId, PartitionKey};
 use sakia_remote::pack::ReadyRange;
 
 use crate::limits::LEND_RETRY;
-use crate::messages::{
-    Addresses, CombinerMessage, ControlMessage, FetcherMessage, IsrProposal, ShardMessage,
-};
+use crate::messages::{Addresses, CombinerMessage, ControlMessage, FetcherMessage, IsrProposal, ShardMessage};
 use crate::placement::Placement;
 use crate::wake::Wake;
 

@@ -119,8 +119,9 @@ impl Waiters {
 
 fn add(waiting: &mut BTreeMap<u64, Signal>, reader: Waiting) {
     if waiting.len() >= WAITERS_PER_PARTITION_MAX
-        && let Some((_, oldest)) = waiting.pop_first() {
-            oldest.raise();
-        }
+        && let Some((_, oldest)) = waiting.pop_first()
+    {
+        oldest.raise();
+    }
     waiting.insert(reader.session, reader.signal);
 }

@@ -199,8 +199,7 @@ fn write_rows(
         let by = if request.api_version >= 13 { TopicRef::Id(topic.id) } else { TopicRef::Name(&topic.name) };
         writer.topic(by, topic.rows.len())?;
         for (row, index) in &topic.rows {
-            let result =
-                rows.remove(row).unwrap_or_else(|| ReadResult::error(*row, ErrorCode::NotLeaderOrFollower));
+            let result = rows.remove(row).unwrap_or_else(|| ReadResult::error(*row, ErrorCode::NotLeaderOrFollower));
             let partition = FetchedPartition {
                 index: *index,
                 error_code: result.error.code(),

@@ -38,9 +38,7 @@ pub(super) async fn start(shard: Rc<Shard>, request: Request) -> LocalFuture<Res
 async fn answer(shard: Rc<Shard>, request: Request) -> Response {
     let version = request.api_version;
     let body = match request.api_key {
-        ApiKey::JoinGroup => {
-            decode::<JoinGroupRequest>(&request).map(|request| GroupBody::Join { version, request })
-        }
+        ApiKey::JoinGroup => decode::<JoinGroupRequest>(&request).map(|request| GroupBody::Join { version, request }),
         ApiKey::SyncGroup => decode::<SyncGroupRequest>(&request).map(GroupBody::Sync),
         ApiKey::Heartbeat => decode::<HeartbeatRequest>(&request).map(GroupBody::Heartbeat),
         ApiKey::LeaveGroup => {
@@ -189,11 +187,7 @@ async fn offset_fetch(shard: Rc<Shard>, request: Request) -> Response {
     respond(&request, &single(fetched))
 }
 
-async fn fetch_one(
-    shard: &Rc<Shard>,
-    request: &Request,
-    group: OffsetFetchRequestGroup,
-) -> OffsetFetchResponseGroup {
+async fn fetch_one(shard: &Rc<Shard>, request: &Request, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup {
     let group_id = group.group_id.clone();
     match ask(shard, request, GroupBody::FetchOffsets(group)).await {
         GroupAnswer::FetchOffsets(fetched) => fetched,

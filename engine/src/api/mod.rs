@@ -91,7 +91,9 @@ async fn start(shard: Rc<Shard>, request: Request) -> LocalFuture<Response> {
         ApiKey::ListOffsets => Box::pin(list_offsets::answer(shard, request)),
         ApiKey::Metadata => Box::pin(metadata::answer(shard, request)),
         ApiKey::FindCoordinator => Box::pin(find_coordinator::answer(shard, request)),
-        ApiKey::CreateTopics | ApiKey::DeleteTopics | ApiKey::CreatePartitions => Box::pin(forward::answer(shard, request)),
+        ApiKey::CreateTopics | ApiKey::DeleteTopics | ApiKey::CreatePartitions => {
+            Box::pin(forward::answer(shard, request))
+        }
         ApiKey::InitProducerId => Box::pin(init_producer_id::answer(shard, request)),
         ApiKey::OffsetForLeaderEpoch => Box::pin(offset_for_leader_epoch::answer(shard, request)),
         ApiKey::DescribeConfigs => Box::pin(describe_configs::answer(shard, request)),

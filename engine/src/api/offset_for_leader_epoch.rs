@@ -49,11 +49,7 @@ async fn row(shard: &Rc<Shard>, key: PartitionKey, wanted: &OffsetForLeaderParti
     }
 }
 
-fn end(
-    wanted: &OffsetForLeaderPartition,
-    error: ErrorCode,
-    found: Option<(LeaderEpoch, Offset)>,
-) -> EpochEndOffset {
+fn end(wanted: &OffsetForLeaderPartition, error: ErrorCode, found: Option<(LeaderEpoch, Offset)>) -> EpochEndOffset {
     EpochEndOffset {
         error_code: error.code(),
         partition: wanted.partition,

@@ -159,11 +159,9 @@ impl Gate {
 fn limits(settings: &TopicSettings, produce_version: i16) -> CheckLimits {
     let timestamps = match settings.timestamp_type {
         TimestampType::LogAppendTime => TimestampRule::Replaced,
-        TimestampType::CreateTime => TimestampRule::within(
-            wall_clock_ms(),
-            settings.timestamp_before_max_ms,
-            settings.timestamp_after_max_ms,
-        ),
+        TimestampType::CreateTime => {
+            TimestampRule::within(wall_clock_ms(), settings.timestamp_before_max_ms, settings.timestamp_after_max_ms)
+        }
     };
     CheckLimits {
         batch_bytes_max: settings.batch_bytes_max,
@@ -266,4 +264,3 @@ fn endpoints(shard: &Shard, mut leaders: Vec<BrokerId>) -> Vec<NodeEndpoint> {
         known.collect()
     })
 }
-

@@ -12,7 +12,7 @@ use sakia_io::{Moment, Signal, now, sleep_until};
 use sakia_protocol::api::error::ErrorCode;
 use sakia_protocol::fetch_view::{FetchReplica, FetchView};
 use sakia_remote::ReferencedObject;
-use sakia_remote::wal_tag::{ReplyMode, Wants, WalRequest, WalResponse};
+use sakia_remote::wal_tag::{ReplyMode, WalRequest, WalResponse, Wants};
 
 use super::fetch::{Fetching, read_all, write};
 use crate::connection::{Request, Response};

@@ -47,8 +47,7 @@ impl Combiner {
                 ReadFailure::Store(error) => (GetFailure::Other, error.to_string()),
                 ReadFailure::Damaged(error) => (GetFailure::Damaged, error.to_string()),
             };
-            let breaker =
-                if self.breaker.borrow().is_open() { BreakerView::Open } else { BreakerView::Closed };
+            let breaker = if self.breaker.borrow().is_open() { BreakerView::Open } else { BreakerView::Closed };
             let time = FailureTime { now: now().as_duration(), fallback_after: self.settings.wal.fallback_after };
             match trouble.failed(kind, breaker, time) {
                 GetVerdict::Again { after } => sleep(after).await,

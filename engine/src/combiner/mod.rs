@@ -143,13 +143,8 @@ impl Combiner {
         let space = KeySpace::new(&self.prefix, &incarnation.to_string());
         info!(prefix = space.stream_prefix(stream), "object stream begins");
         let garbage = Garbage::new(space.clone(), stream, self.settings.wal.retention);
-        *self.open.borrow_mut() = Some(OpenStream {
-            stream,
-            space,
-            next_sequence: 0,
-            garbage,
-            announcements: Announcements::default(),
-        });
+        *self.open.borrow_mut() =
+            Some(OpenStream { stream, space, next_sequence: 0, garbage, announcements: Announcements::default() });
         self.wake.wake();
     }
 

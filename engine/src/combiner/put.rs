@@ -13,12 +13,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use sakia_io::{Class, fill_random, now, spawn, timeout, wall_clock_ms};
 use sakia_protocol::ids::PartitionKey;
-use sakia_remote::{FrozenObject, ObjectReference};
 use sakia_remote::frozen::Identity;
 use sakia_remote::object::ObjectId;
 use sakia_remote::pack::{FrozenPlan, Offered, ReadyRange};
 use sakia_remote::store::retry::RetryPolicy;
 use sakia_remote::store::settled::{Unsettled, put_settled};
+use sakia_remote::{FrozenObject, ObjectReference};
 use tracing::{error, warn};
 
 use super::{BUCKET, Combiner};
@@ -163,9 +163,10 @@ impl Combiner {
     /// The object is as old as the end of its put: an unknown outcome may still create it.
     fn note_put(&self, object: &FrozenObject) {
         if let Some(open) = self.open.borrow_mut().as_mut()
-            && open.stream == object.reference().stream() {
-                open.garbage.note(object.reference().sequence, wall_clock_ms());
-            }
+            && open.stream == object.reference().stream()
+        {
+            open.garbage.note(object.reference().sequence, wall_clock_ms());
+        }
     }
 
     /// Tells the metadata topic about objects whose turn it is (R24). Never waits: what finds no room is dropped there.
@@ -178,10 +179,9 @@ impl Combiner {
         if ready.is_empty() {
             return;
         }
-        let written = ready.into_iter().map(|(sequence, head)| WrittenObject {
-            object: ObjectReference { sequence, ..reference },
-            head,
-        });
+        let written = ready
+            .into_iter()
+            .map(|(sequence, head)| WrittenObject { object: ObjectReference { sequence, ..reference }, head });
         let written: Vec<WrittenObject> = written.collect();
         let count = u64::try_from(written.len()).unwrap_or(u64::MAX);
         if self.shards[0].try_send(ShardMessage::Announce(written)).is_err() {

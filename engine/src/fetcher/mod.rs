@@ -80,12 +80,8 @@ impl Fetchers {
     fn of(&self, shard: &Rc<Shard>, leader: BrokerId) -> Rc<Fetcher> {
         let mut fetchers = self.by_leader.borrow_mut();
         let fetcher = fetchers.entry(leader).or_insert_with(|| {
-            let fetcher = Rc::new(Fetcher {
-                leader,
-                entries: RefCell::default(),
-                wake: Wake::default(),
-                anew: Cell::new(false),
-            });
+            let fetcher =
+                Rc::new(Fetcher { leader, entries: RefCell::default(), wake: Wake::default(), anew: Cell::new(false) });
             spawn(Class::Foreground, session::run(shard.clone(), fetcher.clone())).detach();
             fetcher
         });

@@ -212,8 +212,11 @@ impl Log {
             let index = index.expect("an active segment has its index in memory");
             self.written(write_index(&self.0.folder, base, &index).await)?;
         }
-        let producers = snapshot::encode(&self.0.state.borrow().producers);
-        self.write_state_files(target, producers).await?;
+        // A log that never held anything has no epochs, no producers and nothing to recover.
+        if target > Offset::ZERO {
+            let producers = snapshot::encode(&self.0.state.borrow().producers);
+            self.write_state_files(target, producers).await?;
+        }
         let mut state = self.0.state.borrow_mut();
         for segment in &mut state.segments {
             segment.file = None;

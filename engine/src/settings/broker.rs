@@ -260,8 +260,7 @@ fn listener(key: &'static str, text: &str) -> Result<Listener, SettingsError> {
 }
 
 fn split_listeners(values: &Values) -> Result<(Vec<Listener>, Vec<Listener>), SettingsError> {
-    let controller_names: Vec<String> =
-        values.list("controller.listener.names").map(str::to_ascii_uppercase).collect();
+    let controller_names: Vec<String> = values.list("controller.listener.names").map(str::to_ascii_uppercase).collect();
     let mut client = Vec::new();
     let mut controller = Vec::new();
     for text in values.list("listeners") {
@@ -297,7 +296,10 @@ fn advertised(values: &Values, listeners: &[Listener]) -> Result<Vec<Listener>, 
                 return Ok(told.swap_remove(at));
             }
             if is_wildcard(&bound.host) {
-                return Err(missing("advertised.listeners", "a listener binds every address; say which one clients use"));
+                return Err(missing(
+                    "advertised.listeners",
+                    "a listener binds every address; say which one clients use",
+                ));
             }
             Ok(bound.clone())
         })
@@ -316,8 +318,7 @@ fn voters(values: &Values) -> Result<Vec<Voter>, SettingsError> {
         .list("controller.quorum.voters")
         .map(|text| {
             let expected = "must look like id@host:port";
-            let (id, address) =
-                text.split_once('@').ok_or_else(|| bad("controller.quorum.voters", text, expected))?;
+            let (id, address) = text.split_once('@').ok_or_else(|| bad("controller.quorum.voters", text, expected))?;
             parse(text, expected, Some(id), address)
         })
         .collect::<Result<_, _>>()?;

@@ -64,13 +64,7 @@ impl Coordination {
     }
 
     /// Takes a request for the coordinator of this partition.
-    pub(super) fn take(
-        &self,
-        shard: &Rc<Shard>,
-        key: PartitionKey,
-        request: GroupRequest,
-        reply: Reply<GroupAnswer>,
-    ) {
+    pub(super) fn take(&self, shard: &Rc<Shard>, key: PartitionKey, request: GroupRequest, reply: Reply<GroupAnswer>) {
         let ticket = Ticket(self.next_ticket.get());
         self.next_ticket.set(ticket.0 + 1);
         self.waiting.borrow_mut().insert(ticket, reply);

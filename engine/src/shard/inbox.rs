@@ -12,8 +12,8 @@ use super::Shard;
 use super::partition::{Appending, ReplicaRow};
 use crate::log::AtLeastOne;
 use crate::messages::{
-    Acks, CheckpointRow, FetchOrder, LastRead, LogAnswer, ProduceOrder, ProduceResult, ReadResult, Reader, Refusal, ReplicaReader,
-    ShardMessage, SliceReference,
+    Acks, CheckpointRow, FetchOrder, LastRead, LogAnswer, ProduceOrder, ProduceResult, ReadResult, Reader, Refusal,
+    ReplicaReader, ShardMessage, SliceReference,
 };
 use crate::replication::{FetchRefusal, HandedBy, Plan, ReplyBudget};
 use crate::shard::partition::Partition;
@@ -80,10 +80,9 @@ impl Shard {
         for batch in order.batches {
             let begun = match self.partition(&batch.key) {
                 Some(partition) => partition.produce(self, &batch.batch, order.acks).map(|a| (partition, a)),
-                None => Err(Refusal {
-                    leader: self.leader_of(&batch.key),
-                    ..Refusal::code(ErrorCode::NotLeaderOrFollower)
-                }),
+                None => {
+                    Err(Refusal { leader: self.leader_of(&batch.key), ..Refusal::code(ErrorCode::NotLeaderOrFollower) })
+                }
             };
             pending.push((batch.row, begun));
         }
@@ -157,10 +156,7 @@ impl Shard {
     }
 
     fn not_here(&self, read: &crate::messages::PartitionRead) -> ReadResult {
-        ReadResult {
-            leader: self.leader_of(&read.key),
-            ..ReadResult::error(read.row, ErrorCode::NotLeaderOrFollower)
-        }
+        ReadResult { leader: self.leader_of(&read.key), ..ReadResult::error(read.row, ErrorCode::NotLeaderOrFollower) }
     }
 
     /// A follower's fetch: first every row's state is taken and planned, then record bytes are read.
@@ -214,8 +210,7 @@ impl Shard {
             Plan::References(slices) => {
                 self.counters.references_out.add(u64::try_from(slices.len()).unwrap_or(u64::MAX));
                 let next = slices.last().map(|slice| (slice.next, HandedBy::Reference));
-                let references =
-                    slices.iter().map(|s| SliceReference { object: s.object, end: s.end }).collect();
+                let references = slices.iter().map(|s| SliceReference { object: s.object, end: s.end }).collect();
                 (ReadResult { references, ..empty }, next)
             }
             Plan::Bytes { from, below, why } => {
@@ -234,9 +229,7 @@ impl Shard {
                         let next = (len > 0).then_some((found.next, HandedBy::Bytes));
                         (ReadResult { records: found.bytes, ..empty }, next)
                     }
-                    Err(error) => {
-                        (ReadResult::error(read.row, super::partition::read_error(&error)), None)
-                    }
+                    Err(error) => (ReadResult::error(read.row, super::partition::read_error(&error)), None),
                 }
             }
         }

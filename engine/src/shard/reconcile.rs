@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use sakia_controller::image::{ConfigResource, PartitionImage, Standing};
 use sakia_controller::{Event, Image};
-use sakia_protocol::ids::{BrokerEpoch, BrokerId, MetadataIndex, Offset, PartitionKey};
 use sakia_io::random_u64;
+use sakia_protocol::ids::{BrokerEpoch, BrokerId, MetadataIndex, Offset, PartitionKey};
 use tracing::{error, info, warn};
 
 use super::{Partition, Shard, log_settings};
@@ -80,10 +80,7 @@ impl Shard {
             let mut keys = self.pending.keys.borrow_mut();
             keys.extend(touched.into_iter().chain(after).filter(|key| self.placement.owner(key) == self.id));
             drop(keys);
-            if matches!(
-                event,
-                Event::BrokerRegistered(_) | Event::BrokerStandingChanged(_) | Event::BrokerRemoved(_)
-            ) {
+            if matches!(event, Event::BrokerRegistered(_) | Event::BrokerStandingChanged(_) | Event::BrokerRemoved(_)) {
                 self.brokers_changed();
             }
         }

@@ -1,10 +1,11 @@
 //! What a shard does by the clock: lending at the end of a turn, the ISR, retention, checkpoints, clean stop.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
-use sakia_io::{sleep, wall_clock_ms};
+use sakia_io::{Class, sleep, spawn, wall_clock_ms};
 use sakia_protocol::ids::PartitionKey;
 use tracing::{error, warn};
 
@@ -18,6 +19,9 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// A log without appends for this long gives its memory back.
 const IDLE: Duration = Duration::from_secs(10);
+
+/// Logs that are being closed at a clean stop.
+const LOGS_CLOSED_AT_ONCE: usize = 32;
 
 /// Partitions with appended bytes that are not lent yet.
 #[derive(Default)]
@@ -111,15 +115,26 @@ impl Shard {
         }
     }
 
-    /// Clean stop: everything appended is written, logs are closed.
+    /// Clean stop: everything appended is written, logs are closed, several at a time: each waits for the disk's syncs.
     pub(super) async fn close(self: &Rc<Self>) {
-        for partition in self.every_partition() {
-            partition.idle(self);
-            partition.drain().await;
-            if let Err(error) = partition.log().close().await {
-                warn!(partition = %partition.key(), "a log could not be closed: {error}");
-            }
+        let mut partitions = self.every_partition().into_iter();
+        let mut closing = VecDeque::new();
+        loop {
+            let room = LOGS_CLOSED_AT_ONCE - closing.len();
+            closing.extend(partitions.by_ref().take(room).map(|partition| {
+                partition.idle(self);
+                spawn(Class::Foreground, close(partition))
+            }));
+            let Some(first) = closing.pop_front() else { return };
+            first.await;
         }
+    }
+}
+
+async fn close(partition: Rc<Partition>) {
+    partition.drain().await;
+    if let Err(error) = partition.log().close().await {
+        warn!(partition = %partition.key(), "a log could not be closed: {error}");
     }
 }
 

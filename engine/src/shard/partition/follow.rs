@@ -203,7 +203,12 @@ impl Partition {
             generation: follower.generation(),
             leader_epoch: follower.leader_epoch(),
             stored: follower.stored(),
-            last_epoch: follower.stored().get().checked_sub(1).and_then(Offset::from_wire).and_then(|last| self.log.epoch_at(last)),
+            last_epoch: follower
+                .stored()
+                .get()
+                .checked_sub(1)
+                .and_then(Offset::from_wire)
+                .and_then(|last| self.log.epoch_at(last)),
             log_start: self.log.start(),
             bytes_until: follower.bytes_until(),
         };

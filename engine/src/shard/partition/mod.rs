@@ -184,16 +184,17 @@ impl Partition {
     /// Begins a leadership, or takes over what changed in it.
     pub(super) fn lead(&self, shard: &Rc<Shard>, record: &PartitionImage, my_epoch: BrokerEpoch) {
         if let Role::Leader(leader) = &mut *self.role.borrow_mut()
-            && leader.leader_epoch() == record.leader_epoch {
-                let change = PartitionChange {
-                    partition_epoch: record.partition_epoch,
-                    isr: members(record),
-                    replicas: record.replicas.clone(),
-                };
-                let moved = leader.on_partition_change(change, clock());
-                self.committed(shard, moved);
-                return;
-            }
+            && leader.leader_epoch() == record.leader_epoch
+        {
+            let change = PartitionChange {
+                partition_epoch: record.partition_epoch,
+                isr: members(record),
+                replicas: record.replicas.clone(),
+            };
+            let moved = leader.on_partition_change(change, clock());
+            self.committed(shard, moved);
+            return;
+        }
         self.leave_role(shard);
         let generation = self.begin_generation(shard);
         self.log.begin_epoch(record.leader_epoch);
@@ -229,9 +230,11 @@ impl Partition {
     /// Begins to follow. The same leadership again changes nothing.
     pub(super) fn follow(&self, shard: &Rc<Shard>, record: &PartitionImage, leader: BrokerId) {
         if let Role::Follower(follower) = &*self.role.borrow()
-            && follower.leader_epoch() == record.leader_epoch && follower.leader() == leader {
-                return;
-            }
+            && follower.leader_epoch() == record.leader_epoch
+            && follower.leader() == leader
+        {
+            return;
+        }
         self.leave_role(shard);
         let generation = self.begin_generation(shard);
         let state = FollowerState::new(Following {

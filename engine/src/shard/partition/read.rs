@@ -70,7 +70,9 @@ impl Partition {
     /// Whether an offset is served here, by whichever role.
     fn serves(&self, asked: Offset) -> Result<(), ErrorCode> {
         match &*self.role.borrow() {
-            Role::Leader(_) if asked < self.log.start() || asked > self.log.stored() => Err(ErrorCode::OffsetOutOfRange),
+            Role::Leader(_) if asked < self.log.start() || asked > self.log.stored() => {
+                Err(ErrorCode::OffsetOutOfRange)
+            }
             Role::Leader(_) => Ok(()),
             Role::Follower(_) => match follower_read(asked, self.log.start(), self.high_watermark.get()) {
                 FollowerRead::Serve => Ok(()),
