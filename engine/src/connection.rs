@@ -22,8 +22,11 @@ use sakia_protocol::codec::Reader;
 use sakia_protocol::header::{LENGTH_BYTES, RequestHeader};
 use tracing::warn;
 
-use crate::limits::{BAD_CONNECTION_LINES_PER_SECOND, RECEIVE_BYTES_MAX, RECEIVE_BYTES_MIN, REQUESTS_IN_FLIGHT_MAX};
+use crate::limits::{
+    BAD_CONNECTION_LINES_PER_SECOND, LAST_ANSWERS_WAIT, RECEIVE_BYTES_MAX, RECEIVE_BYTES_MIN, REQUESTS_IN_FLIGHT_MAX,
+};
 use crate::queue::Queue;
+use crate::select::{Either, either};
 
 /// A boxed future of this shard.
 pub type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
@@ -91,7 +94,7 @@ enum Ended {
     Bad(String),
 }
 
-/// Serves a connection until it ends.
+/// Serves a connection until it ends: the peer leaves, sends something we refuse, takes no answers, or is told to go.
 pub async fn serve(
     stream: Stream,
     session: u64,
@@ -101,17 +104,20 @@ pub async fn serve(
 ) {
     let peer = stream.peer();
     let answers = Rc::new(Queue::<LocalFuture<Response>>::new(REQUESTS_IN_FLIGHT_MAX));
-    let writer = spawn(Class::Foreground, write_answers(stream.clone(), answers.clone()));
-    let ended = read_requests(&stream, peer, session, &dispatch, limits, &answers).await;
-    answers.close();
-    let refused = match ended {
+    let mut writer = spawn(Class::Foreground, write_answers(stream.clone(), answers.clone()));
+    let reader = read_requests(&stream, peer, session, &dispatch, limits, &answers);
+    // Whichever side ends is the end of both: a peer that was told to go and stays would keep its connection otherwise.
+    let refused = match either(reader, &mut writer).await {
         // The peer is gone: answers under way have no reader.
-        Ended::Gone => {
-            drop(writer);
-            None
+        Either::Left(Ended::Gone) => None,
+        Either::Left(Ended::Bad(reason)) => {
+            answers.close();
+            let earlier = timeout(LAST_ANSWERS_WAIT, &mut writer).await;
+            Some(earlier.ok().flatten().unwrap_or(reason))
         }
-        Ended::Bad(reason) => writer.await.or(Some(reason)),
+        Either::Right(reason) => reason,
     };
+    drop(writer);
     if let Some(reason) = refused {
         lines.warn(peer, &reason);
     }
@@ -140,8 +146,10 @@ async fn read_requests(
             Err(reason) => return Ended::Bad(reason),
         };
         let answer = dispatch.clone().start(request).await;
-        if answers.push(answer).await.is_err() {
-            return Ended::Gone;
+        // A full queue is a peer that takes no answers; it may be as silent as one that sends nothing.
+        match timeout(limits.idle_max, answers.push(answer)).await {
+            Ok(Ok(())) => {}
+            _ => return Ended::Gone,
         }
     }
 }

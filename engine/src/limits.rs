@@ -5,6 +5,10 @@ use std::time::Duration;
 /// Requests of one connection that are started and not answered. At the bound reading pauses (back-pressure by TCP).
 pub const REQUESTS_IN_FLIGHT_MAX: usize = 32;
 
+/// How long answers under way may take once a peer has sent something we refuse. Then the connection is closed without
+/// them: a waiting fetch must not keep it.
+pub const LAST_ANSWERS_WAIT: Duration = Duration::from_millis(500);
+
 /// First read of an idle connection: idle connections must cost little.
 pub const RECEIVE_BYTES_MIN: usize = 4 << 10;
 
