@@ -28,17 +28,17 @@ use sakia_protocol::ids::{BrokerEpoch, BrokerId, LeaderEpoch, MetadataIndex, Par
 use crate::combiner::BucketState;
 use crate::counters::BrokerCounters;
 use crate::fetcher::Fetchers;
-use crate::messages::{Addresses, LogAnswer, Question, Refusal, ShardId, ShardMessage};
-use crate::outbox::Outbox;
 use crate::log::LogSettings;
 use crate::log::retention::RetentionSettings;
 use crate::log::segment::RollSettings;
+use crate::messages::{Addresses, LogAnswer, Question, Refusal, ShardId, ShardMessage};
+use crate::outbox::Outbox;
 use crate::placement::Placement;
 use crate::replication::WalIndex;
 use crate::settings::{Settings, TopicSettings};
 
-pub use coordination::Coordination;
 pub(crate) use announcements::WAL_METADATA_TOPIC;
+pub use coordination::Coordination;
 pub(crate) use coordination::OFFSETS_TOPIC;
 pub use partition::Partition;
 pub use reconcile::FolderState;
@@ -173,6 +173,9 @@ impl Shard {
         current_leader_epoch: Option<LeaderEpoch>,
         question: Question,
     ) -> LogAnswer {
+        if self.with_image(|image| image.partition(&key).is_none()) {
+            return LogAnswer::Refused(Refusal::code(ErrorCode::UnknownTopicOrPartition));
+        }
         let (reply, answer) = oneshot();
         let message = ShardMessage::Ask { key, current_leader_epoch, question, reply };
         let unavailable = || LogAnswer::Refused(Refusal::code(ErrorCode::NotLeaderOrFollower));
