@@ -116,8 +116,7 @@ impl Gate {
             return Self { topic: Err(Refusal::code(ErrorCode::InvalidRequiredAcks)) };
         }
         if view.transactional_id().is_some() {
-            let message = "transactions do not exist here yet";
-            return Self { topic: Err(Refusal::with_message(ErrorCode::TransactionalIdAuthorizationFailed, message)) };
+            return Self { topic: Err(no_transactions()) };
         }
         let (found, unknown) = shard.with_image(|image| match wanted {
             TopicRef::Name(name) => (image.topic_named(name).cloned(), ErrorCode::UnknownTopicOrPartition),
@@ -152,8 +151,16 @@ impl Gate {
             records: error.records.into_iter().map(|fault| (fault.batch_index, Some(fault.message))).collect(),
             leader: None,
         })?;
+        if batch.header().attributes.is_transactional() {
+            return Err(no_transactions());
+        }
         Ok((key, batch))
     }
+}
+
+/// Kafka's answer to a transactional batch without a transactional id: a batch that nobody would ever end.
+fn no_transactions() -> Refusal {
+    Refusal::with_message(ErrorCode::TransactionalIdAuthorizationFailed, "transactions do not exist here yet")
 }
 
 fn limits(settings: &TopicSettings, produce_version: i16) -> CheckLimits {
