@@ -22,15 +22,39 @@ const PACED_WARM_UP: u32 = 20;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Load {
     /// kafka-producer-perf-test at full speed.
-    Produce { acks: &'static str },
+    Produce {
+        /// `1` or `all`.
+        acks: &'static str,
+        batch: Batch,
+    },
     /// Records sent alone, from producer to consumer.
     EndToEnd { acks: i16 },
 }
 
+/// The producer's `batch.size`. With five requests in flight it bounds what one partition takes per round trip: 80 KiB
+/// or 1.25 MiB. That matters where an answer waits for the bucket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Batch {
+    /// Kafka's default, 16 KiB.
+    Default,
+    /// 256 KiB.
+    Large,
+}
+
+impl Batch {
+    fn bytes(self) -> u32 {
+        match self {
+            Self::Default => 16 << 10,
+            Self::Large => 256 << 10,
+        }
+    }
+}
+
 /// The loads of KIP-1176's test with acks=1, and the same with acks=all.
-pub(crate) const LOADS: [Load; 4] = [
-    Load::Produce { acks: "1" },
-    Load::Produce { acks: "all" },
+pub(crate) const LOADS: [Load; 5] = [
+    Load::Produce { acks: "1", batch: Batch::Default },
+    Load::Produce { acks: "all", batch: Batch::Default },
+    Load::Produce { acks: "all", batch: Batch::Large },
     Load::EndToEnd { acks: 1 },
     Load::EndToEnd { acks: -1 },
 ];
@@ -50,8 +74,9 @@ impl Load {
     /// In results and names of topics.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Self::Produce { acks: "1" } => "produce-acks-1",
-            Self::Produce { .. } => "produce-acks-all",
+            Self::Produce { acks: "1", .. } => "produce-acks-1",
+            Self::Produce { batch: Batch::Default, .. } => "produce-acks-all",
+            Self::Produce { batch: Batch::Large, .. } => "produce-acks-all-256k",
             Self::EndToEnd { acks: 1 } => "end-to-end-acks-1",
             Self::EndToEnd { .. } => "end-to-end-acks-all",
         }
@@ -95,7 +120,7 @@ pub(crate) fn measure(target: Target<'_>, load: Load, amount: Amount, meter: Met
     at_leader.wait_for_high_watermark(&topic, 0)?;
     let (usage_before, counts_before) = (cluster.usage(meter)?, counts::read(cluster.pages())?);
     let made = match load {
-        Load::Produce { acks } => produce(target, &topic, amount, acks)?,
+        Load::Produce { acks, batch } => produce(target, &topic, amount, acks, batch)?,
         Load::EndToEnd { acks } => end_to_end(leader, &topic, amount, acks)?,
     };
     let ended = Instant::now();
@@ -131,7 +156,7 @@ struct Made {
     records_per_second: Option<f64>,
 }
 
-fn produce(target: Target<'_>, topic: &str, amount: Amount, acks: &'static str) -> Result<Made, Failure> {
+fn produce(target: Target<'_>, topic: &str, amount: Amount, acks: &'static str, batch: Batch) -> Result<Made, Failure> {
     let report = producer_perf::run(producer_perf::Load {
         libs: target.libs,
         bootstrap: target.cluster.bootstrap(),
@@ -139,6 +164,7 @@ fn produce(target: Target<'_>, topic: &str, amount: Amount, acks: &'static str) 
         records: amount.records,
         record_bytes: RECORD_BYTES,
         acks,
+        batch_bytes: batch.bytes(),
     })?;
     Ok(Made {
         all_records: amount.records,

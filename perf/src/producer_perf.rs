@@ -9,7 +9,7 @@ use crate::process::output_of;
 
 const ENDS_WITHIN: Duration = Duration::from_secs(180);
 
-/// Properties of the producer in KIP-1176's test; `acks` stands beside them.
+/// Properties of the producer in KIP-1176's test; `acks` and `batch.size` stand beside them.
 const PROPERTIES: [&str; 4] = ["linger.ms=20", "retries=2", "delivery.timeout.ms=300000", "request.timeout.ms=30000"];
 
 /// One call.
@@ -22,6 +22,8 @@ pub(crate) struct Load<'a> {
     pub(crate) record_bytes: u32,
     /// `1` or `all`.
     pub(crate) acks: &'static str,
+    /// `batch.size`.
+    pub(crate) batch_bytes: u32,
 }
 
 /// What the tool reports. Latencies run from send to acknowledgement and include the wait in the producer's queue.
@@ -41,7 +43,7 @@ pub(crate) fn run(load: Load<'_>) -> Result<Report, Failure> {
     words.extend(["--topic", load.topic, "--throughput", "-1", "--num-records"].map(str::to_owned));
     words.extend([load.records.to_string(), "--record-size".to_owned(), load.record_bytes.to_string()]);
     words.extend(["--bootstrap-server".to_owned(), load.bootstrap.to_string(), "--command-property".to_owned()]);
-    words.push(format!("acks={}", load.acks));
+    words.extend([format!("acks={}", load.acks), format!("batch.size={}", load.batch_bytes)]);
     words.extend(PROPERTIES.map(str::to_owned));
     let text = output_of(&words, ENDS_WITHIN)?;
     parse(&text, load.records).ok_or_else(|| Failure::new(format!("kafka-producer-perf-test printed: {text}")))
