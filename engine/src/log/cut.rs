@@ -240,6 +240,7 @@ impl State {
 
     fn ends_are(&mut self, end: Offset, at: (Offset, Position)) {
         self.stored = end;
+        self.told = end;
         self.appended = end;
         self.stored_at = at;
         self.recovery_point = self.recovery_point.min(end);

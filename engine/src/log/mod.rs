@@ -171,7 +171,7 @@ struct Inner {
     settings: Cell<LogSettings>,
     state: RefCell<State>,
     health: RefCell<Health>,
-    /// Rings at appends and when the log closes: the writer waits for it.
+    /// Rings at appends, at writes and when the log closes: the writer waits for it.
     appended: Bell,
     /// Held while the end of the files changes: a write, a cut.
     pen: Turn,

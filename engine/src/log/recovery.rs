@@ -481,6 +481,7 @@ fn new_state(start: Offset, end: Offset, synced: Offset, segments: VecDeque<Segm
         synced: synced.min(end),
         synced_at: now(),
         stored: end,
+        told: end,
         appended: end,
         stored_at,
         segments,

@@ -42,6 +42,8 @@ pub(super) struct State {
     pub(super) synced: Offset,
     pub(super) synced_at: Moment,
     pub(super) stored: Offset,
+    /// The stored end that the writer task has told: a flush writes too, and its end must not stay unsaid.
+    pub(super) told: Offset,
     pub(super) appended: Offset,
     /// Where `stored` lies: base of its segment and position in it.
     pub(super) stored_at: (Offset, Position),

@@ -18,8 +18,8 @@ use crate::log::tail::Round;
 use crate::log::{FileIo, Health, Log, LogError};
 
 impl Log {
-    /// Waits until something is unwritten, writes one round of it and returns the new stored end. Called in a loop by the one writer
-    /// task of the partition.
+    /// Waits until something is unwritten, writes one round of it and returns the new stored end; also when somebody else (a
+    /// flush) wrote it. Called in a loop by the one writer task of the partition.
     ///
     /// # Errors
     /// `Closed`: the log was closed, the task ends. `Offline` (R6): the write or sync failed, and so does all that follows.
@@ -27,11 +27,19 @@ impl Log {
         loop {
             let seen = self.0.appended.rings();
             self.check_open()?;
-            if self.write_round().await?.is_some() {
-                return Ok(self.stored());
+            self.write_round().await?;
+            if let Some(stored) = self.untold() {
+                return Ok(stored);
             }
             self.0.appended.after(seen).await;
         }
+    }
+
+    /// The stored end, if it moved since this was last asked.
+    fn untold(&self) -> Option<Offset> {
+        let mut state = self.0.state.borrow_mut();
+        let stored = state.stored;
+        (std::mem::replace(&mut state.told, stored) != stored).then_some(stored)
     }
 
     /// Writes one round if there is something to write.
@@ -70,6 +78,8 @@ impl Log {
         assert!(state.stored <= round.next && round.next <= state.appended, "stored follows appended");
         state.stored = round.next;
         state.stored_at = (round.segment, round.end);
+        drop(state);
+        self.0.appended.ring();
     }
 
     /// `flush.messages`: stored records that are not synced stay below it.

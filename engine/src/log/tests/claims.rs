@@ -515,3 +515,18 @@ fn data_folders_are_locked_listed_and_remember_what_was_written() {
         assert_eq!(folder.partitions().await.unwrap(), vec![]);
     });
 }
+
+#[test]
+fn the_writer_tells_what_a_flush_has_written() {
+    Site::new(40).run(async {
+        let arena = Arena::new(64 << 20);
+        let log =
+            Log::open(std::path::Path::new(FOLDER), "orders", key(), small_segments(), arena, closed()).await.unwrap();
+        log.append_as_leader(&batch(3, 50, 0), epoch(0), 0).unwrap();
+        log.flush().await.unwrap();
+        let told = sakia_io::timeout(Duration::from_secs(1), log.write_next()).await;
+        assert_eq!(told.expect("the end has moved").unwrap(), offset(3));
+        let silent = sakia_io::timeout(Duration::from_secs(1), log.write_next()).await;
+        assert!(silent.is_err(), "each end is told once");
+    });
+}
