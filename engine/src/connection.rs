@@ -49,6 +49,8 @@ pub struct Request {
     pub peer: SocketAddr,
     /// Number of this connection: grows with every connection of the broker.
     pub session: u64,
+    /// Number of this request in its connection, from 1 on. Correlation ids are the client's and may begin anew.
+    pub number: u64,
     /// Raised when a later request of the same connection has arrived.
     pub successor: Signal,
 }
@@ -75,6 +77,19 @@ pub enum Response {
 pub trait Dispatch {
     /// Starts a request: does what must be done in request order, and gives the future of its answer.
     fn start(self: Rc<Self>, request: Request) -> LocalFuture<LocalFuture<Response>>;
+
+    /// A request was answered, its answer sent: for whoever counts. `took` begins with its arrival.
+    fn answered(&self, _request: ApiKey, _took: Duration) {}
+
+    /// A connection is closed because of what it sent: for whoever counts.
+    fn refused(&self) {}
+}
+
+/// A request that was started and not answered.
+struct Started {
+    request: ApiKey,
+    arrived: Moment,
+    answer: LocalFuture<Response>,
 }
 
 /// Bounds of one connection.
@@ -103,8 +118,8 @@ pub async fn serve(
     lines: Rc<LineLimit>,
 ) {
     let peer = stream.peer();
-    let answers = Rc::new(Queue::<LocalFuture<Response>>::new(REQUESTS_IN_FLIGHT_MAX));
-    let mut writer = spawn(Class::Foreground, write_answers(stream.clone(), answers.clone()));
+    let answers = Rc::new(Queue::<Started>::new(REQUESTS_IN_FLIGHT_MAX));
+    let mut writer = spawn(Class::Foreground, write_answers(stream.clone(), answers.clone(), dispatch.clone()));
     let reader = read_requests(&stream, peer, session, &dispatch, limits, &answers);
     // Whichever side ends is the end of both: a peer that was told to go and stays would keep its connection otherwise.
     let refused = match either(reader, &mut writer).await {
@@ -119,6 +134,7 @@ pub async fn serve(
     };
     drop(writer);
     if let Some(reason) = refused {
+        dispatch.refused();
         lines.warn(peer, &reason);
     }
     let _ = stream.shutdown().await;
@@ -130,31 +146,35 @@ async fn read_requests(
     session: u64,
     dispatch: &Rc<dyn Dispatch>,
     limits: ConnectionLimits,
-    answers: &Rc<Queue<LocalFuture<Response>>>,
+    answers: &Rc<Queue<Started>>,
 ) -> Ended {
     let mut frames = Frames { stream: stream.clone(), buffer: BytesMut::new(), read_bytes: RECEIVE_BYTES_MIN };
     let mut successor = Signal::new();
-    loop {
+    for number in 1.. {
         let frame = match frames.next(limits).await {
             Ok(frame) => frame,
             Err(ended) => return ended,
         };
         successor.raise();
         successor = Signal::new();
-        let request = match parse(frame, peer, session, successor.clone()) {
+        let arrived = now();
+        let request = match parse(frame, peer, (session, number), successor.clone()) {
             Ok(request) => request,
             Err(reason) => return Ended::Bad(reason),
         };
+        let key = request.api_key;
         let answer = dispatch.clone().start(request).await;
+        let started = Started { request: key, arrived, answer };
         // A full queue is a peer that takes no answers; it may be as silent as one that sends nothing.
-        match timeout(limits.idle_max, answers.push(answer)).await {
+        match timeout(limits.idle_max, answers.push(started)).await {
             Ok(Ok(())) => {}
             _ => return Ended::Gone,
         }
     }
+    Ended::Gone
 }
 
-fn parse(frame: Bytes, peer: SocketAddr, session: u64, successor: Signal) -> Result<Request, String> {
+fn parse(frame: Bytes, peer: SocketAddr, (session, number): (u64, u64), successor: Signal) -> Result<Request, String> {
     let mut reader = Reader::new(&frame);
     let header = RequestHeader::decode(&mut reader).map_err(|error| format!("bad request header: {error}"))?;
     Ok(Request {
@@ -165,14 +185,15 @@ fn parse(frame: Bytes, peer: SocketAddr, session: u64, successor: Signal) -> Res
         body_start: reader.position(),
         peer,
         session,
+        number,
         successor,
         frame,
     })
 }
 
 /// Sends answers in order; gives the reason when one of them closes the connection.
-async fn write_answers(stream: Stream, answers: Rc<Queue<LocalFuture<Response>>>) -> Option<String> {
-    while let Some(answer) = answers.pop().await {
+async fn write_answers(stream: Stream, answers: Rc<Queue<Started>>, dispatch: Rc<dyn Dispatch>) -> Option<String> {
+    while let Some(Started { request, arrived, answer }) = answers.pop().await {
         match answer.await {
             Response::Pieces(pieces) => {
                 if stream.send_all(pieces).await.is_err() {
@@ -186,6 +207,7 @@ async fn write_answers(stream: Stream, answers: Rc<Queue<LocalFuture<Response>>>
                 return Some(reason);
             }
         }
+        dispatch.answered(request, now() - arrived);
     }
     answers.close();
     let _ = stream.shutdown().await;

@@ -48,6 +48,9 @@ pub const LEND_BYTES_MAX: usize = 1 << 20;
 /// How long a shard waits before it offers its messages again to a mailbox that was full.
 pub const LEND_RETRY: Duration = Duration::from_millis(50);
 
+/// Record bytes in the answer to a consumer, whatever it asks for, and one batch (Kafka's default of `fetch.max.bytes`).
+pub const FETCH_BYTES_MAX: usize = 55 << 20;
+
 /// Longest wait of a consumer's fetch, whatever it asks for.
 pub const FETCH_WAIT_MAX: Duration = Duration::from_secs(600);
 

@@ -20,7 +20,9 @@ mod produce;
 mod replica_fetch;
 
 use std::rc::Rc;
+use std::time::Duration;
 
+use sakia_metrics::{Counter, Histogram};
 use sakia_protocol::api::ApiKey;
 use sakia_protocol::codec::{Decode, Encode, decode_exact};
 use sakia_protocol::header::encode_response;
@@ -60,13 +62,18 @@ pub const SUPPORTED: &[(ApiKey, i16, i16)] = &[
 /// The API of a broker's client listener, on one shard.
 pub struct BrokerApi {
     shard: Rc<Shard>,
+    /// In the order of `SUPPORTED`; last whatever else was asked. Handles are kept: counting takes no lock.
+    counters: Vec<(Counter, Histogram)>,
 }
 
 impl BrokerApi {
     /// The API over a shard.
     #[must_use]
     pub fn new(shard: Rc<Shard>) -> Rc<Self> {
-        Rc::new(Self { shard })
+        let names = SUPPORTED.iter().map(|(key, ..)| key.name()).chain(["other"]);
+        let handles = |name| (shard.counters.requests.with(&[name]), shard.counters.request_micros.with(&[name]));
+        let counters = names.map(handles).collect();
+        Rc::new(Self { shard, counters })
     }
 }
 
@@ -74,6 +81,17 @@ impl Dispatch for BrokerApi {
     fn start(self: Rc<Self>, request: Request) -> LocalFuture<LocalFuture<Response>> {
         let shard = self.shard.clone();
         Box::pin(start(shard, request))
+    }
+
+    fn answered(&self, request: ApiKey, took: Duration) {
+        let place = SUPPORTED.iter().position(|(key, ..)| *key == request).unwrap_or(SUPPORTED.len());
+        let (requests, micros) = &self.counters[place];
+        requests.increment();
+        micros.record(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+    }
+
+    fn refused(&self) {
+        self.shard.counters.bad_connections.increment();
     }
 }
 

@@ -43,7 +43,7 @@ pub(super) async fn answer(
         broker: replica.id,
         broker_epoch: replica.epoch,
         session: request.session,
-        session_epoch: u64::try_from(request.correlation_id).unwrap_or(0),
+        session_epoch: request.number,
         wants_references: wanted.as_ref().is_some_and(|wanted| wanted.wants == Wants::References),
     };
     let results = wait_for_rows(&shard, &request, &fetching, reader).await;
