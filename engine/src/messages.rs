@@ -22,6 +22,7 @@ use sakia_remote::pack::ReadyRange;
 use sakia_remote::{ObjectReference, ReferencedObject};
 
 use crate::groups::{GroupAnswer, GroupRequest};
+use crate::log::AtLeastOne;
 use crate::replication::GetFailure;
 
 /// Number of a shard in its broker.
@@ -127,6 +128,8 @@ pub struct FetchOrder {
     pub reads: Vec<PartitionRead>,
     /// Record bytes for all of them together.
     pub bytes_max: usize,
+    /// Whether the first batch found is given even if it is larger than the bounds.
+    pub first: AtLeastOne,
     /// Who reads.
     pub reader: Reader,
     /// Whether the answer goes out whatever it holds.
@@ -221,6 +224,8 @@ pub struct ReadResult {
     pub records: Vec<Lease>,
     /// References, for a follower that takes them.
     pub references: Vec<SliceReference>,
+    /// There are records, and the bounds left no room for their first batch.
+    pub is_withheld: bool,
     /// The reader lacks news of the high watermark, which an answer would bring.
     pub has_news: bool,
     /// Read again at this time at the latest (time since the broker's start).
@@ -247,6 +252,7 @@ impl ReadResult {
             preferred_replica: None,
             records: Vec::new(),
             references: Vec::new(),
+            is_withheld: false,
             has_news: false,
             again_at: None,
         }
@@ -267,6 +273,8 @@ pub struct SliceReference {
 pub enum Question {
     /// ListOffsets: a timestamp, or Kafka's negative special values.
     OffsetFor { timestamp: i64 },
+    /// ListOffsets of a replica for the latest: the stored end, not what is committed.
+    End,
     /// OffsetForLeaderEpoch.
     EndOfEpoch { epoch: LeaderEpoch },
 }
@@ -425,10 +433,23 @@ pub enum ShardMessage {
     Fetcher { leader: BrokerId, message: FetcherMessage },
     /// A request of a group whose coordinator lives on this shard.
     Group { key: PartitionKey, request: GroupRequest, reply: Reply<GroupAnswer> },
+    /// Another shard opens a log in the folder that this partition had: answered once nothing here uses it.
+    Release { key: PartitionKey, reply: Reply<()> },
     /// What the checkpoint files are to hold of this shard.
-    Checkpoint { reply: Reply<Vec<CheckpointRow>> },
+    Checkpoint { reply: Reply<ShardCheckpoint> },
     /// End the shard cleanly: logs are written and closed. The answer is what the checkpoint files are to hold.
-    Stop { reply: Reply<Vec<CheckpointRow>> },
+    Stop { reply: Reply<ShardCheckpoint> },
+    /// End the shard at once: the process cannot go on, and nothing more may be acknowledged (R6).
+    Halt,
+}
+
+/// What the checkpoint files are to hold of one shard.
+#[derive(Clone, Default, Debug)]
+pub struct ShardCheckpoint {
+    /// Its open logs.
+    pub rows: Vec<CheckpointRow>,
+    /// Every log that the metadata wants here was opened. Until then what the files held at the start stays for the others.
+    pub is_complete: bool,
 }
 
 /// One partition's row in the checkpoint files.
@@ -462,7 +483,7 @@ pub enum CombinerMessage {
 pub struct WantedObject {
     /// The object, and how far it is to be read.
     pub object: ReferencedObject,
-    /// Who wants its slices.
+    /// Who wants its slices, by key.
     pub wanted: Arc<[WantedSlice]>,
 }
 
@@ -483,7 +504,7 @@ pub struct WantedSlice {
 
 /// What the control shard is told or asked.
 pub enum ControlMessage {
-    /// Propose ISR changes; each answer comes as a metadata event or the proposal may be repeated.
+    /// Propose ISR changes. What is taken shows as a metadata event; the codes say what was refused or is unknown.
     AlterPartition { proposals: Vec<IsrProposal>, reply: Reply<Vec<(PartitionKey, ErrorCode)>> },
     /// Send a request to the controller as it was received; the answer is the response body's frame.
     Forward { frame: Bytes, reply: Reply<Option<Bytes>> },

@@ -1,21 +1,21 @@
 //! What a shard wants to tell other threads, collected over a turn and sent in batches.
 //!
-//! Path: from partitions (down here) to the combiner, the control shard and the fetchers. A partition never waits for
-//! another thread: it leaves its message here and goes on.
+//! Path: from partitions (down here) to the combiner and the fetchers. A partition never waits for another thread: it leaves
+//! its message here and goes on.
 //!
 //! Invariant: a message that finds its mailbox full stays and is sent with the next turn; nothing is lost. What waits is
-//! bounded: ready ranges by the memory of the tails, proposals and fetcher messages by the number of partitions.
+//! bounded: ready ranges by the memory of the tails; of a followed partition only the newest word is kept.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use sakia_io::{TrySendError, oneshot, sleep};
+use sakia_io::{TrySendError, sleep};
 use sakia_protocol::ids::{BrokerId, PartitionKey};
 use sakia_remote::pack::ReadyRange;
 
 use crate::limits::LEND_RETRY;
-use crate::messages::{Addresses, CombinerMessage, ControlMessage, FetcherMessage, IsrProposal, ShardMessage};
+use crate::messages::{Addresses, CombinerMessage, FetcherMessage, ShardMessage};
 use crate::placement::Placement;
 use crate::wake::Wake;
 
@@ -24,10 +24,16 @@ pub struct Outbox {
     addresses: Addresses,
     placement: Placement,
     ready: RefCell<Vec<ReadyRange>>,
-    fetchers: RefCell<Vec<(BrokerId, FetcherMessage)>>,
-    proposals: RefCell<BTreeMap<PartitionKey, IsrProposal>>,
+    fetchers: RefCell<BTreeMap<(BrokerId, About), FetcherMessage>>,
     wake: Wake,
-    closed: Cell<bool>,
+}
+
+/// What a message to a fetcher is about. A newer one about the same replaces it: generations grow, so the last word of a
+/// partition says all of the earlier ones. Sessions come after partitions: a new one begins from the ends told before.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum About {
+    Partition(PartitionKey),
+    Session,
 }
 
 impl Outbox {
@@ -39,9 +45,7 @@ impl Outbox {
             placement,
             ready: RefCell::default(),
             fetchers: RefCell::default(),
-            proposals: RefCell::default(),
             wake: Wake::default(),
-            closed: Cell::new(false),
         })
     }
 
@@ -59,30 +63,20 @@ impl Outbox {
 
     /// Tells the fetcher of a leader.
     pub fn tell_fetcher(&self, leader: BrokerId, message: FetcherMessage) {
-        self.fetchers.borrow_mut().push((leader, message));
+        let about = match &message {
+            FetcherMessage::Follow(followed) => About::Partition(followed.key),
+            FetcherMessage::Unfollow { key, .. } => About::Partition(*key),
+            FetcherMessage::NewSession => About::Session,
+        };
+        self.fetchers.borrow_mut().insert((leader, about), message);
         self.wake.wake();
     }
 
-    /// Proposes an ISR; a newer proposal of the same partition replaces an older one that was not sent.
-    pub fn propose(&self, proposal: IsrProposal) {
-        self.proposals.borrow_mut().insert(proposal.key, proposal);
-        self.wake.wake();
-    }
-
-    /// Ends `run` after what is queued was offered once more.
-    pub fn close(&self) {
-        self.closed.set(true);
-        self.wake.wake();
-    }
-
-    /// Sends what partitions left here, once per turn, until `close`.
+    /// Sends what partitions left here, once per turn, for ever.
     pub async fn run(self: Rc<Self>) {
         loop {
             self.wake.wait().await;
-            let full = !self.send_ready() | !self.send_fetchers() | !self.send_proposals();
-            if self.closed.get() {
-                return;
-            }
+            let full = !self.send_ready() | !self.send_fetchers();
             if full {
                 sleep(LEND_RETRY).await;
                 self.wake.wake();
@@ -106,36 +100,16 @@ impl Outbox {
 
     fn send_fetchers(&self) -> bool {
         let messages = self.fetchers.take();
-        let mut kept = Vec::new();
-        for (leader, message) in messages {
+        let mut kept = BTreeMap::new();
+        for ((leader, about), message) in messages {
             let shard = &self.addresses.shards[self.placement.fetcher(leader).index()];
             let message = ShardMessage::Fetcher { leader, message };
             if let Err(TrySendError::Full(ShardMessage::Fetcher { leader, message })) = shard.try_send(message) {
-                kept.push((leader, message));
+                kept.insert((leader, about), message);
             }
         }
         let sent_all = kept.is_empty();
-        kept.append(&mut self.fetchers.borrow_mut());
         self.fetchers.replace(kept);
         sent_all
-    }
-
-    fn send_proposals(&self) -> bool {
-        let proposals: Vec<IsrProposal> = self.proposals.take().into_values().collect();
-        if proposals.is_empty() {
-            return true;
-        }
-        // The outcome comes as a metadata event; a proposal that was refused is made again by the next look at the ISR.
-        let (reply, _) = oneshot();
-        match self.addresses.control.try_send(ControlMessage::AlterPartition { proposals, reply }) {
-            Err(TrySendError::Full(ControlMessage::AlterPartition { proposals, .. })) => {
-                let mut kept = self.proposals.borrow_mut();
-                for proposal in proposals {
-                    kept.entry(proposal.key).or_insert(proposal);
-                }
-                false
-            }
-            _ => true,
-        }
     }
 }

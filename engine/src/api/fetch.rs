@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use sakia_io::{Moment, Signal, now, oneshot, timeout};
+use sakia_io::{Answer, Moment, Reply, Signal, now, oneshot, timeout};
 use sakia_protocol::api::error::ErrorCode;
 use sakia_protocol::fetch_response::{
     CurrentLeader, DivergingEpoch, FetchResponseStart, FetchResponseWriter, FetchedPartition, NodeEndpoint,
@@ -22,7 +22,8 @@ use sakia_protocol::topic_ref::TopicRef;
 
 use super::replica_fetch;
 use crate::connection::{LocalFuture, Request, Response};
-use crate::limits::FETCH_WAIT_MAX;
+use crate::limits::{FETCH_BYTES_MAX, FETCH_WAIT_MAX};
+use crate::log::AtLeastOne;
 use crate::messages::{FetchOrder, LastRead, PartitionRead, ReadResult, Reader, ShardId, ShardMessage, Waiting};
 use crate::shard::Shard;
 
@@ -64,11 +65,12 @@ pub(super) fn start(shard: Rc<Shard>, request: Request) -> LocalFuture<Response>
 
 fn take_apart(shard: &Shard, view: &FetchView) -> Fetching {
     let wait = Duration::from_millis(u64::try_from(view.max_wait_ms()).unwrap_or(0)).min(FETCH_WAIT_MAX);
+    let bytes_max = usize::try_from(view.max_bytes()).unwrap_or(0);
     let mut fetching = Fetching {
         topics: Vec::new(),
         reads: Vec::new(),
         failed: Vec::new(),
-        bytes_max: usize::try_from(view.max_bytes()).unwrap_or(0),
+        bytes_max: if view.replica().is_some() { bytes_max } else { bytes_max.min(FETCH_BYTES_MAX) },
         bytes_min: usize::try_from(view.min_bytes()).unwrap_or(0),
         deadline: now() + wait,
     };
@@ -130,7 +132,9 @@ async fn consumer(shard: Rc<Shard>, request: Request, fetching: Fetching, rack: 
     }
 }
 
-/// Reads every partition once, each shard its own.
+/// Reads every partition once, each shard its own. Of a consumer's bounds only the first partition with records may take
+/// one batch too much (KIP-74), so only one shard is allowed to; if that one finds nothing, and what others found does not
+/// fit, the first of them is read again.
 pub(super) async fn read_all(
     shard: &Rc<Shard>,
     fetching: &Fetching,
@@ -144,19 +148,48 @@ pub(super) async fn read_all(
     }
     // Each shard may give its part: together no more than was asked for, and one batch.
     let share = fetching.bytes_max / by_shard.len().max(1);
+    let foremost = fetching.reads.first().map(|read| shard.placement.owner(&read.key));
     let mut answers = Vec::with_capacity(by_shard.len());
     for (owner, reads) in by_shard {
-        let (reply, answer) = oneshot();
-        let order = FetchOrder { reads, bytes_max: share, reader: reader.clone(), last, waiter: waiter.clone(), reply };
-        if shard.deliver(owner, ShardMessage::Fetch(order)).await {
-            answers.push(answer);
-        }
+        let may_exceed = foremost == Some(owner) || matches!(reader, Reader::Replica(_));
+        let first = if may_exceed { AtLeastOne::Yes } else { AtLeastOne::No };
+        let (reader, waiter) = (reader.clone(), waiter.clone());
+        let order = |reply| FetchOrder { reads, bytes_max: share, first, reader, last, waiter, reply };
+        answers.extend(hand_over(shard, owner, order).await);
     }
     let mut results = Vec::with_capacity(fetching.reads.len());
     for answer in answers {
         results.extend(answer.await.unwrap_or_default());
     }
+    if results.iter().all(|row| row.records.is_empty())
+        && let Some(place) = foremost_withheld(&results)
+        && let Some(read) = fetching.reads.iter().find(|read| read.row == results[place].row)
+    {
+        let (reads, bytes_max, first) = (vec![read.clone()], fetching.bytes_max, AtLeastOne::Yes);
+        let owner = shard.placement.owner(&read.key);
+        let reader = reader.clone();
+        let order = |reply| FetchOrder { reads, bytes_max, first, reader, last, waiter: None, reply };
+        if let Some(answer) = hand_over(shard, owner, order).await {
+            results.splice(place..=place, answer.await.unwrap_or_default());
+        }
+    }
     results
+}
+
+/// Where the row that comes first in the request stands, of those whose records did not fit.
+fn foremost_withheld(results: &[ReadResult]) -> Option<usize> {
+    let withheld = results.iter().enumerate().filter(|(_, row)| row.is_withheld);
+    withheld.min_by_key(|(_, row)| row.row).map(|(place, _)| place)
+}
+
+/// Hands reads to their shard; `None` if it is gone.
+async fn hand_over(
+    shard: &Rc<Shard>,
+    owner: ShardId,
+    order: impl FnOnce(Reply<Vec<ReadResult>>) -> FetchOrder,
+) -> Option<Answer<Vec<ReadResult>>> {
+    let (reply, answer) = oneshot();
+    shard.deliver(owner, ShardMessage::Fetch(order(reply))).await.then_some(answer)
 }
 
 /// Writes the answer. Rows without a result (a shard is stopping) say NOT_LEADER_OR_FOLLOWER.

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use sakia_protocol::api::error::ErrorCode;
-use sakia_protocol::ids::{LeaderEpoch, Offset, PartitionIndex, PartitionKey};
+use sakia_protocol::ids::{BrokerId, LeaderEpoch, Offset, PartitionIndex, PartitionKey};
 use sakia_protocol::messages::list_offsets::{
     ListOffsetsPartition, ListOffsetsPartitionResponse, ListOffsetsRequest, ListOffsetsResponse,
     ListOffsetsTopicResponse,
@@ -31,6 +31,7 @@ pub(super) async fn answer(shard: Rc<Shard>, request: Request) -> Response {
         Ok(body) => body,
         Err(close) => return close,
     };
+    let asked = Asked { version: request.api_version, replica: BrokerId::from_wire(body.replica_id) };
     let mut response = ListOffsetsResponse::default();
     for topic in body.topics {
         let topic_id = shard.with_image(|image| image.topic_named(&topic.name).map(|topic| topic.id));
@@ -39,7 +40,7 @@ pub(super) async fn answer(shard: Rc<Shard>, request: Request) -> Response {
             let row = match (topic_id, PartitionIndex::from_wire(partition.partition_index)) {
                 (Some(topic_id), Some(index)) => {
                     let key = PartitionKey { topic_id, partition: index };
-                    row(&shard, key, partition, request.api_version).await
+                    row(&shard, key, partition, asked).await
                 }
                 _ => error_row(partition, ErrorCode::UnknownTopicOrPartition),
             };
@@ -50,16 +51,27 @@ pub(super) async fn answer(shard: Rc<Shard>, request: Request) -> Response {
     respond(&request, &response)
 }
 
+/// What all rows of a request share.
+#[derive(Clone, Copy)]
+struct Asked {
+    version: i16,
+    replica: Option<BrokerId>,
+}
+
 async fn row(
     shard: &Rc<Shard>,
     key: PartitionKey,
     wanted: &ListOffsetsPartition,
-    version: i16,
+    asked: Asked,
 ) -> ListOffsetsPartitionResponse {
-    if wanted.timestamp < smallest_special(version) {
+    if wanted.timestamp < smallest_special(asked.version) {
         return error_row(wanted, ErrorCode::UnsupportedVersion);
     }
-    let question = Question::OffsetFor { timestamp: wanted.timestamp };
+    let question = match wanted.timestamp {
+        // The latest offset of a replica is the end of the log, whatever is committed.
+        -1 if asked.replica.is_some() => Question::End,
+        timestamp => Question::OffsetFor { timestamp },
+    };
     let epoch = LeaderEpoch::from_wire(wanted.current_leader_epoch);
     match shard.ask(key, epoch, question).await {
         LogAnswer::Offset { timestamp, offset, epoch } => ListOffsetsPartitionResponse {

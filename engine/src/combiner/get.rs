@@ -89,7 +89,9 @@ impl Combiner {
         let mut by_shard: BTreeMap<usize, Vec<Replicated>> = BTreeMap::new();
         for slice in slices {
             let header = slice.header;
-            let Some(wanted) = object.wanted.iter().find(|wanted| wanted.key == header.key) else { continue };
+            // In the order of the fetch's rows, which is that of the keys.
+            let found = object.wanted.binary_search_by_key(&header.key, |wanted| wanted.key);
+            let Some(wanted) = found.ok().map(|place| &object.wanted[place]) else { continue };
             by_shard.entry(wanted.shard.index()).or_default().push(Replicated {
                 key: header.key,
                 generation: wanted.generation,

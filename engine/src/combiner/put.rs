@@ -114,6 +114,8 @@ impl Combiner {
         let answered_at = now();
         self.note_put(&object);
         self.puts_in_flight.set(self.puts_in_flight.get() - 1);
+        // The slot is free, whatever the shards do with the news.
+        self.wake.wake();
         match outcome {
             Ok(_) => {
                 self.bucket_works();
@@ -130,13 +132,14 @@ impl Combiner {
                 self.announce(&object, None);
             }
             Err(fenced @ Unsettled::Fenced { .. }) => {
-                // R13: this stream is over. The control shard registers anew; until then nothing is uploaded.
+                // R13: this stream is over. The bucket answered; until the next registration nothing is uploaded, and followers
+                // get bytes.
                 error!("object stream ended: {fenced}");
+                self.bucket_works();
                 self.open.borrow_mut().take();
                 self.give_back_object(&object).await;
             }
         }
-        self.wake.wake();
     }
 
     /// Gives a plan its place in the stream. Panics if no stream is open: `next_plan` looked.

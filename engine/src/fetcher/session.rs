@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use sakia_io::{Class, Task, now, random_u64, sleep, spawn, timeout};
 use sakia_protocol::api::error::ErrorCode;
-use sakia_protocol::ids::{BrokerEpoch, LeaderEpoch, Offset, PartitionKey};
+use sakia_protocol::ids::{BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionKey};
 use sakia_protocol::messages::fetch::{
     FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData, ReplicaState,
 };
@@ -313,8 +313,9 @@ async fn read_objects(shard: &Rc<Shard>, asked: &BTreeMap<PartitionKey, Followed
 
 /// The follower's end lies outside the leader's log: asks where that begins and ends.
 async fn find_range(shard: Rc<Shard>, peer: Rc<Peer>, followed: Followed) {
-    let start = bound(&peer, &followed, -2).await;
-    let end = bound(&peer, &followed, -1).await;
+    let me = shard.settings.node_id;
+    let start = bound(&peer, me, &followed, -2).await;
+    let end = bound(&peer, me, &followed, -1).await;
     let (Some(leader_start), Some(leader_end)) = (start, end) else {
         warn!(partition = %followed.key, "the leader did not say where its log begins and ends");
         return;
@@ -328,14 +329,14 @@ async fn find_range(shard: Rc<Shard>, peer: Rc<Peer>, followed: Followed) {
     shard.deliver(followed.shard, ShardMessage::Replicated(vec![row])).await;
 }
 
-async fn bound(peer: &Rc<Peer>, followed: &Followed, timestamp: i64) -> Option<Offset> {
+async fn bound(peer: &Rc<Peer>, me: BrokerId, followed: &Followed, timestamp: i64) -> Option<Offset> {
     let partition = ListOffsetsPartition {
         partition_index: followed.key.partition.get(),
         current_leader_epoch: followed.leader_epoch.get(),
         timestamp,
     };
     let topic = ListOffsetsTopic { name: followed.topic.clone(), partitions: vec![partition] };
-    let request = ListOffsetsRequest { replica_id: -1, topics: vec![topic], ..ListOffsetsRequest::default() };
+    let request = ListOffsetsRequest { replica_id: me.get(), topics: vec![topic], ..ListOffsetsRequest::default() };
     let response = peer.call(&request, LIST_OFFSETS_VERSION, Duration::from_secs(5)).await.ok()?;
     Offset::from_wire(response.topics.first()?.partitions.first()?.offset)
 }

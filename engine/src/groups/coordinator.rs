@@ -53,6 +53,12 @@ impl Coordinator {
         self.groups.get(group_id)
     }
 
+    /// Whether its log is still being replayed.
+    #[must_use]
+    pub fn is_loading(&self) -> bool {
+        self.is_loading
+    }
+
     /// Number of groups.
     #[must_use]
     pub fn len(&self) -> usize {

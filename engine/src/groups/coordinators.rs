@@ -82,7 +82,28 @@ impl Coordinators {
 
     /// Time passed: what it brought about, by partition.
     pub fn on_time(&mut self, clock: Clock) -> Vec<(PartitionIndex, Effects)> {
-        let turns = self.led.iter_mut().map(|(partition, coordinator)| (*partition, coordinator.on_time(clock)));
+        self.each(|coordinator| coordinator.on_time(clock))
+    }
+
+    /// Forgets offsets past their retention, by partition. A coordinator that loads does not know yet what it keeps: it is
+    /// looked at next time.
+    pub fn expire_offsets(&mut self, clock: Clock) -> Vec<(PartitionIndex, Effects)> {
+        self.each(|coordinator| match coordinator.is_loading() {
+            true => Effects::default(),
+            false => coordinator.expire_offsets(clock),
+        })
+    }
+
+    /// A topic is gone: its offsets are forgotten. A coordinator that loads keeps them until their retention.
+    pub fn on_topic_deleted(&mut self, topic: &str, clock: Clock) -> Vec<(PartitionIndex, Effects)> {
+        self.each(|coordinator| match coordinator.is_loading() {
+            true => Effects::default(),
+            false => coordinator.on_topic_deleted(topic, clock),
+        })
+    }
+
+    fn each(&mut self, mut act: impl FnMut(&mut Coordinator) -> Effects) -> Vec<(PartitionIndex, Effects)> {
+        let turns = self.led.iter_mut().map(|(partition, coordinator)| (*partition, act(coordinator)));
         turns.filter(|(_, effects)| !effects.is_empty()).collect()
     }
 }

@@ -21,5 +21,8 @@ pub const FIRST_JOIN_MAX: Duration = Duration::from_secs(300);
 /// Longest `client_id` that becomes part of a member id, in bytes; what is longer is cut.
 pub const MEMBER_ID_PREFIX_BYTES_MAX: usize = 255;
 
+/// Between two looks for offsets past their retention (Kafka's default of `offsets.retention.check.interval.ms`).
+pub const RETENTION_LOOK: Duration = Duration::from_secs(600);
+
 /// Shortest wait between two rounds to which nobody came.
 pub const NOBODY_CAME_PAUSE: Duration = Duration::from_secs(1);

@@ -8,9 +8,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use sakia_io::fs::{self, FolderLock};
-use sakia_protocol::ids::PartitionIndex;
+use sakia_protocol::ids::{PartitionIndex, TopicId};
 
-use crate::log::checkpoint::{CleanStop, HIGH_WATERMARK_FILE, LOG_START_FILE, OffsetCheckpoint, RECOVERY_POINT_FILE};
+use crate::log::checkpoint::{
+    CleanStop, HIGH_WATERMARK_FILE, LOG_START_FILE, OffsetCheckpoint, PARTITION_FILE, RECOVERY_POINT_FILE,
+    decode_topic_id, read_or_warn,
+};
 use crate::log::recovery::create_folder;
 use crate::log::{LastRun, Opening};
 
@@ -137,6 +140,14 @@ impl DataFolder {
         checkpoints.log_starts.write(&self.path.join(LOG_START_FILE)).await?;
         checkpoints.high_watermarks.write(&self.path.join(HIGH_WATERMARK_FILE)).await
     }
+}
+
+/// Whose log a partition's folder holds; `None` if it is not there, or does not say.
+///
+/// # Errors
+/// The disk failed.
+pub async fn topic_of(folder: &Path) -> io::Result<Option<TopicId>> {
+    read_or_warn(&folder.join(PARTITION_FILE), decode_topic_id).await
 }
 
 /// What `DataFolder::write_checkpoints` writes: every partition of the folder, whichever shard owns it.

@@ -64,6 +64,8 @@ pub struct FollowerState {
     stored: Offset,
     high_watermark: Offset,
     leader_high_watermark: Offset,
+    /// The leader told its high watermark in this leadership.
+    is_told: bool,
     leader_log_start: Option<Offset>,
     bytes_until: Option<Offset>,
     waiting: BTreeMap<Offset, FetchedSlice>,
@@ -101,6 +103,7 @@ impl FollowerState {
             stored: following.stored,
             high_watermark,
             leader_high_watermark: high_watermark,
+            is_told: false,
             leader_log_start: None,
             bytes_until: None,
             waiting: BTreeMap::new(),
@@ -138,10 +141,17 @@ impl FollowerState {
         self.appended
     }
 
-    /// What consumers may read here.
+    /// What is committed, as this replica knows it, whoever said so.
     #[must_use]
     pub fn high_watermark(&self) -> Offset {
         self.high_watermark
+    }
+
+    /// What consumers may read here: nothing before the leader of this epoch has told its high watermark, since what an
+    /// earlier one committed may be gone by an unclean election (Rule: R25).
+    #[must_use]
+    pub fn served_below(&self) -> Option<Offset> {
+        self.is_told.then_some(self.high_watermark)
     }
 
     /// First offset of the leader's log, once told.
@@ -164,6 +174,7 @@ impl FollowerState {
 
     /// The leader told its high watermark and log start. Returns the own high watermark if it moved.
     pub fn on_leader(&mut self, high_watermark: Offset, log_start: Option<Offset>) -> Option<Offset> {
+        self.is_told = true;
         self.leader_high_watermark = self.leader_high_watermark.max(high_watermark);
         self.leader_log_start = self.leader_log_start.max(log_start);
         self.advance()
@@ -247,6 +258,7 @@ impl FollowerState {
         self.appended = end;
         self.stored = end;
         self.high_watermark = self.high_watermark.min(end);
+        self.is_told = false;
         self.bytes_until = None;
         self.waiting.clear();
         self.waiting_bytes = 0;

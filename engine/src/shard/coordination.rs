@@ -22,6 +22,7 @@ use tracing::{info, warn};
 use super::partition::{Appending, Partition};
 use super::{Shard, partition::read_error};
 use crate::groups::coordinators::Coordinators;
+use crate::groups::limits::RETENTION_LOOK;
 use crate::groups::{Append, Clock, Effects, GroupAnswer, GroupRequest, GroupSettings, Ticket};
 use crate::limits::{DECOMPRESSED_BYTES_MAX, OFFSETS_COMMIT_LIMIT, REPLAY_BYTES};
 use crate::log::{AtLeastOne, LogError};
@@ -151,13 +152,32 @@ impl Coordination {
             if deadline.is_none_or(|deadline| now().as_duration() < deadline) {
                 continue;
             }
-            let topic_id = shard.with_image(|image| image.topic_named(OFFSETS_TOPIC).map(|topic| topic.id));
             let due = coordination.coordinators.borrow_mut().on_time(clock());
-            for (partition, effects) in due {
-                if let Some(topic_id) = topic_id {
-                    coordination.carry_out(&shard, PartitionKey { topic_id, partition }, effects);
-                }
-            }
+            coordination.carry_out_all(&shard, due);
+        }
+    }
+
+    /// Forgets offsets past their retention, for ever.
+    pub(super) async fn keep_retention(shard: Rc<Shard>) {
+        loop {
+            sleep(RETENTION_LOOK).await;
+            let expired = shard.coordination.coordinators.borrow_mut().expire_offsets(clock());
+            shard.coordination.carry_out_all(&shard, expired);
+        }
+    }
+
+    /// A topic is gone: groups forget how far they have read it.
+    pub(super) fn topic_deleted(&self, shard: &Rc<Shard>, topic: &str) {
+        let forgotten = self.coordinators.borrow_mut().on_topic_deleted(topic, clock());
+        self.carry_out_all(shard, forgotten);
+    }
+
+    fn carry_out_all(&self, shard: &Rc<Shard>, by_partition: Vec<(PartitionIndex, Effects)>) {
+        let topic_id = shard.with_image(|image| image.topic_named(OFFSETS_TOPIC).map(|topic| topic.id));
+        // Without the topic its partitions are about to be resigned.
+        let Some(topic_id) = topic_id else { return };
+        for (partition, effects) in by_partition {
+            self.carry_out(shard, PartitionKey { topic_id, partition }, effects);
         }
     }
 }

@@ -5,15 +5,16 @@
 
 use std::rc::Rc;
 
-use sakia_io::{Class, Reply, now, spawn, timeout};
+use sakia_io::{Class, now, spawn, timeout};
 use sakia_protocol::api::error::ErrorCode;
 
 use super::Shard;
 use super::partition::{Appending, ReplicaRow};
+use super::start::Ending;
 use crate::log::AtLeastOne;
 use crate::messages::{
-    Acks, CheckpointRow, FetchOrder, LastRead, LogAnswer, ProduceOrder, ProduceResult, ReadResult, Reader, Refusal,
-    ReplicaReader, ShardMessage, SliceReference,
+    Acks, FetchOrder, LastRead, LogAnswer, ProduceOrder, ProduceResult, ReadResult, Reader, Refusal, ReplicaReader,
+    ShardMessage, SliceReference,
 };
 use crate::replication::{FetchRefusal, HandedBy, Plan, ReplyBudget};
 use crate::shard::partition::Partition;
@@ -23,8 +24,8 @@ use sakia_protocol::ids::Offset;
 type Begun = Result<(Rc<Partition>, Appending), Refusal>;
 
 impl Shard {
-    /// Takes one message. Gives the reply of a stop.
-    pub(super) fn take(self: &Rc<Self>, message: ShardMessage) -> Option<Reply<Vec<CheckpointRow>>> {
+    /// Takes one message; says so if it ends the shard.
+    pub(super) fn take(self: &Rc<Self>, message: ShardMessage) -> Option<Ending> {
         match message {
             ShardMessage::Produce(order) => self.produce(order),
             ShardMessage::Fetch(order) => self.fetch(order),
@@ -66,10 +67,12 @@ impl Shard {
             }
             ShardMessage::Fetcher { leader, message } => self.fetchers.tell(self, leader, message),
             ShardMessage::Group { key, request, reply } => self.coordination.take(self, key, request, reply),
+            ShardMessage::Release { key, reply } => self.release(key, reply),
             ShardMessage::Checkpoint { reply } => {
-                let _ = reply.send(self.checkpoint_rows());
+                let _ = reply.send(self.checkpoint_state());
             }
-            ShardMessage::Stop { reply } => return Some(reply),
+            ShardMessage::Stop { reply } => return Some(Ending::Clean(reply)),
+            ShardMessage::Halt => return Some(Ending::AtOnce),
         }
         None
     }
@@ -112,7 +115,7 @@ impl Shard {
     fn fetch(self: &Rc<Self>, order: FetchOrder) {
         let shard = self.clone();
         spawn(Class::Foreground, async move {
-            let FetchOrder { reads, bytes_max, reader, last, waiter, reply } = order;
+            let FetchOrder { reads, bytes_max, first, reader, last, waiter, reply } = order;
             if let Some(waiter) = waiter {
                 for read in &reads {
                     if let Some(partition) = shard.partition(&read.key) {
@@ -121,7 +124,7 @@ impl Shard {
                 }
             }
             let results = match reader {
-                Reader::Consumer { rack } => shard.consumer_fetch(&reads, bytes_max, rack.as_deref()).await,
+                Reader::Consumer { rack } => shard.consumer_fetch(&reads, bytes_max, first, rack.as_deref()).await,
                 Reader::Replica(replica) => shard.replica_fetch(&reads, bytes_max, &replica, last).await,
             };
             let _ = reply.send(results);
@@ -133,21 +136,22 @@ impl Shard {
         self: &Rc<Self>,
         reads: &[crate::messages::PartitionRead],
         bytes_max: usize,
+        mut first: AtLeastOne,
         rack: Option<&str>,
     ) -> Vec<ReadResult> {
         let mut left = bytes_max;
-        let mut empty = true;
         let mut results = Vec::with_capacity(reads.len());
         for read in reads {
             let Some(partition) = self.partition(&read.key) else {
                 results.push(self.not_here(read));
                 continue;
             };
-            let at_least_one = if empty { AtLeastOne::Yes } else { AtLeastOne::No };
             let limit = read.bytes_max.min(left);
-            let result = partition.consumer_read(self, read, rack, limit, at_least_one).await;
+            let result = partition.consumer_read(self, read, rack, limit, first).await;
             let len: usize = result.records.iter().map(bytes::Bytes::len).sum();
-            empty &= len == 0;
+            if len > 0 {
+                first = AtLeastOne::No;
+            }
             left = left.saturating_sub(len);
             partition.counters().bytes_out.add(u64::try_from(len).unwrap_or(u64::MAX));
             results.push(result);

@@ -9,6 +9,7 @@ mod announcements;
 mod coordination;
 mod inbox;
 mod partition;
+mod proposals;
 mod reconcile;
 mod start;
 mod upkeep;
@@ -65,6 +66,8 @@ pub struct Shard {
     pub index: RefCell<WalIndex>,
     /// Partitions with bytes to lend.
     pub lending: Lending,
+    /// ISR changes to be proposed.
+    proposals: proposals::Proposals,
     /// Raised when the log folder failed (R6): the process stops.
     pub failure: Signal,
     /// Asks for the checkpoint files to be written now.
@@ -82,6 +85,8 @@ pub struct Shard {
     partitions: RefCell<BTreeMap<PartitionKey, Rc<Partition>>>,
     pending: reconcile::Pending,
     generation: Cell<u64>,
+    /// The shard ends: no more roles are brought about.
+    stopping: Cell<bool>,
 }
 
 impl Shard {

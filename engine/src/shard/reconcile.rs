@@ -6,7 +6,7 @@
 //! Invariant: a role is begun only under a registration of this broker that the image holds, so an epoch that was
 //! assigned before it is never led (R2).
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -15,13 +15,14 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use sakia_controller::image::{ConfigResource, PartitionImage, Standing};
 use sakia_controller::{Event, Image};
-use sakia_io::random_u64;
+use sakia_io::{Reply, oneshot, random_u64};
 use sakia_protocol::ids::{BrokerEpoch, BrokerId, MetadataIndex, Offset, PartitionKey};
 use tracing::{error, info, warn};
 
 use super::{Partition, Shard, log_settings};
-use crate::log::folder::{PartitionFolder, delete_partition};
+use crate::log::folder::{PartitionFolder, delete_partition, topic_of};
 use crate::log::{Log, LogError, Opening};
+use crate::messages::ShardMessage;
 use crate::settings::TopicSettings;
 use crate::wake::Wake;
 
@@ -34,11 +35,31 @@ pub struct FolderState {
     pub partitions: Arc<BTreeMap<PartitionFolder, (Opening, Option<Offset>)>>,
 }
 
-/// Partitions whose role may have to change.
+/// Partitions whose role may have to change. Removals come first: a new topic may have the name of one that is gone.
 #[derive(Default)]
 pub(super) struct Pending {
+    removals: RefCell<BTreeSet<PartitionKey>>,
     keys: RefCell<BTreeSet<PartitionKey>>,
+    /// The one that is being brought to its role.
+    present: Cell<Option<PartitionKey>>,
     wake: Wake,
+    /// Other shards that wait for the folder of a partition.
+    releases: RefCell<Vec<(PartitionKey, Reply<()>)>>,
+    /// Everything of some image was brought about once.
+    has_settled: Cell<bool>,
+    /// A log could not be opened.
+    has_failed: Cell<bool>,
+}
+
+impl Pending {
+    fn next(&self) -> Option<PartitionKey> {
+        let removal = self.removals.borrow_mut().pop_first();
+        removal.or_else(|| self.keys.borrow_mut().pop_first())
+    }
+
+    fn holds(&self, key: &PartitionKey) -> bool {
+        self.present.get() == Some(*key) || self.removals.borrow().contains(key) || self.keys.borrow().contains(key)
+    }
 }
 
 /// What the metadata wants of one partition here.
@@ -56,14 +77,17 @@ enum Target {
 impl Shard {
     /// The cluster as it is; whatever differs from what the shard knew is reconciled.
     pub(super) fn replace_image(self: &Rc<Self>, index: MetadataIndex, image: &Image) {
-        *self.image.borrow_mut() = image.clone();
+        let before = self.image.replace(image.clone());
         self.topic_settings.borrow_mut().clear();
         self.metadata_index.set(Some(index));
+        for topic in before.topics().filter(|topic| image.topic(&topic.id).is_none()) {
+            self.coordination.topic_deleted(self, &topic.name);
+        }
         let mine: Vec<PartitionKey> = self.with_image(|image| {
             image.partitions().map(|(key, _)| key).filter(|key| self.placement.owner(key) == self.id).collect()
         });
         let known: Vec<PartitionKey> = self.partitions.borrow().keys().copied().collect();
-        self.pending.keys.borrow_mut().extend(mine.into_iter().chain(known));
+        self.note(mine.into_iter().chain(known));
         self.brokers_changed();
         self.pending.wake.wake();
     }
@@ -72,20 +96,33 @@ impl Shard {
     pub(super) fn apply_events(self: &Rc<Self>, index: MetadataIndex, events: &[Event]) {
         for event in events {
             let touched = self.touched_by(event);
+            let deleted = match event {
+                Event::TopicDeleted(event) => self.with_image(|image| Some(image.topic(&event.topic_id)?.name.clone())),
+                _ => None,
+            };
             self.image.borrow_mut().apply(index, event);
+            if let Some(topic) = deleted {
+                self.coordination.topic_deleted(self, &topic);
+            }
             if matches!(event, Event::ConfigsSet(_) | Event::TopicDeleted(_)) {
                 self.topic_settings.borrow_mut().clear();
             }
             let after = self.touched_by(event);
-            let mut keys = self.pending.keys.borrow_mut();
-            keys.extend(touched.into_iter().chain(after).filter(|key| self.placement.owner(key) == self.id));
-            drop(keys);
+            self.note(touched.into_iter().chain(after).filter(|key| self.placement.owner(key) == self.id));
             if matches!(event, Event::BrokerRegistered(_) | Event::BrokerStandingChanged(_) | Event::BrokerRemoved(_)) {
                 self.brokers_changed();
             }
         }
         self.metadata_index.set(Some(index));
         self.pending.wake.wake();
+    }
+
+    fn note(&self, keys: impl Iterator<Item = PartitionKey>) {
+        for key in keys {
+            let set =
+                if matches!(self.target(&key), Target::Gone) { &self.pending.removals } else { &self.pending.keys };
+            set.borrow_mut().insert(key);
+        }
     }
 
     /// Partitions that an event may concern, as the image stands.
@@ -121,31 +158,64 @@ impl Shard {
 
     fn brokers_changed(&self) {
         let live: BTreeMap<BrokerId, BrokerEpoch> = self.live_brokers().into_iter().collect();
-        let known: Vec<BrokerId> = self.with_image(|image| image.brokers.keys().copied().collect());
         for partition in self.partitions.borrow().values() {
-            for broker in known.iter().copied() {
-                partition.broker_changed(broker, live.get(&broker).copied());
-            }
+            partition.brokers_changed(&live);
         }
         self.fetchers.brokers_changed();
     }
 
-    /// Brings partitions to where the metadata wants them, for ever.
+    /// Brings partitions to where the metadata wants them, until the shard stops.
     pub(super) async fn reconcile(self: Rc<Self>, applied: Arc<AtomicI64>) {
         loop {
             self.pending.wake.wait().await;
-            loop {
-                let key = self.pending.keys.borrow_mut().pop_first();
-                let Some(key) = key else { break };
+            while let Some(key) = self.pending.next() {
+                if self.stopping.get() {
+                    return;
+                }
+                self.pending.present.set(Some(key));
                 if let Err(error) = self.bring(key).await {
                     error!(partition = %key, "a partition could not be brought to its role: {error}");
+                    self.pending.has_failed.set(true);
                     self.folder_failed(key, &error);
                 }
+                self.pending.present.set(None);
+                self.answer_releases();
+            }
+            if self.stopping.get() {
+                return;
             }
             if let Some(index) = self.metadata_index.get() {
+                self.pending.has_settled.set(true);
                 applied.store(index.get(), Ordering::Release);
             }
             self.count_roles();
+        }
+    }
+
+    /// Lets the task that brings roles about look again.
+    pub(super) fn wake_reconcile(&self) {
+        self.pending.wake.wake();
+    }
+
+    /// Whether every log that the metadata wants here was opened.
+    pub(super) fn is_complete(&self) -> bool {
+        self.pending.has_settled.get() && !self.pending.has_failed.get()
+    }
+
+    /// Another shard waits until nothing here uses the folder of this partition.
+    pub(super) fn release(&self, key: PartitionKey, reply: Reply<()>) {
+        self.pending.releases.borrow_mut().push((key, reply));
+        self.answer_releases();
+    }
+
+    fn answer_releases(&self) {
+        let waiting = self.pending.releases.take();
+        let used = |key: &PartitionKey| self.pending.holds(key) || self.partitions.borrow().contains_key(key);
+        let (kept, free): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|(key, _)| used(key));
+        self.pending.releases.replace(kept);
+        for (_, reply) in free {
+            // The other shard may have ended.
+            let _ = reply.send(());
         }
     }
 
@@ -162,6 +232,7 @@ impl Shard {
             Target::Lead { record, my_epoch } => {
                 let partition = self.open(key).await?;
                 let Some(partition) = partition else { return Ok(()) };
+                partition.cut_ended().await;
                 partition.lead(self, &record, my_epoch);
                 self.coordination.lead(self, &partition, record.leader_epoch);
                 Ok(())
@@ -170,6 +241,7 @@ impl Shard {
                 let partition = self.open(key).await?;
                 let Some(partition) = partition else { return Ok(()) };
                 self.coordination.resign(self, key);
+                partition.cut_ended().await;
                 partition.follow(self, &record, leader);
                 Ok(())
             }
@@ -204,32 +276,48 @@ impl Shard {
             return Ok(Some(partition));
         }
         let folder = PartitionFolder { topic: topic.name.clone(), partition: key.partition };
-        let (opening, high_watermark) = self.folder.partitions.get(&folder).copied().unwrap_or_default();
-        let log = self.open_log(&folder, key, &settings, opening).await?;
-        let high_watermark = high_watermark.unwrap_or(Offset::ZERO);
+        let (log, high_watermark) = self.open_log(&folder, key, &settings).await?;
         let partition = Partition::new(self, key, &topic.name, settings, log, high_watermark);
         self.partitions.borrow_mut().insert(key, partition.clone());
         Ok(Some(partition))
     }
 
-    /// Opens a log. A folder that an earlier topic of the same name left is deleted first: its topic is gone for good.
+    /// Opens a log. A folder that an earlier topic of the same name left is deleted first: its topic is gone for good. What the
+    /// data folder said at the start is true only for the log that it was said of.
     async fn open_log(
-        &self,
+        self: &Rc<Self>,
         folder: &PartitionFolder,
         key: PartitionKey,
         settings: &TopicSettings,
-        opening: Opening,
-    ) -> Result<Log, LogError> {
+    ) -> Result<(Log, Offset), LogError> {
         let path = self.folder.path.join(folder.name());
-        let settings = log_settings(settings);
-        match Log::open(&path, &folder.topic, key, settings, self.arena.clone(), opening).await {
-            Err(LogError::OtherTopic { found, .. }) => {
+        let unreadable = |why| LogError::Offline(format!("reading {} failed: {why}", path.display()));
+        let (opening, high_watermark) = match topic_of(&path).await.map_err(unreadable)? {
+            Some(found) if found == key.topic_id => self.folder.partitions.get(folder).copied().unwrap_or_default(),
+            Some(found) => {
                 warn!(folder = %path.display(), topic = %found, "deleting what an earlier topic of this name left");
+                self.wait_for_release(PartitionKey { topic_id: found, ..key }).await?;
                 self.delete_folder(folder).await?;
-                Log::open(&path, &folder.topic, key, settings, self.arena.clone(), Opening::default()).await
+                Default::default()
             }
-            opened => opened,
+            None => Default::default(),
+        };
+        let log = Log::open(&path, &folder.topic, key, log_settings(settings), self.arena.clone(), opening).await?;
+        Ok((log, high_watermark.unwrap_or(Offset::ZERO)))
+    }
+
+    /// Waits until the owner of an earlier topic's partition has let its folder go. It removes before it opens, and the
+    /// removal was told before the topic that is opened here, so two shards never wait for each other.
+    async fn wait_for_release(self: &Rc<Self>, key: PartitionKey) -> Result<(), LogError> {
+        let owner = self.placement.owner(&key);
+        if owner == self.id {
+            return self.remove(key).await;
         }
+        let (reply, released) = oneshot();
+        if self.deliver(owner, ShardMessage::Release { key, reply }).await {
+            let _ = released.await;
+        }
+        Ok(())
     }
 
     async fn delete_folder(&self, folder: &PartitionFolder) -> Result<(), LogError> {
@@ -239,18 +327,21 @@ impl Shard {
 
     /// Stops a partition and deletes its folder: its topic is gone, or its replica was moved away.
     async fn remove(self: &Rc<Self>, key: PartitionKey) -> Result<(), LogError> {
-        let removed = self.partitions.borrow_mut().remove(&key);
-        let Some(partition) = removed else { return Ok(()) };
+        let Some(partition) = self.partition(&key) else { return Ok(()) };
         info!(topic = partition.topic(), partition = %key.partition, "deleting a partition");
         self.coordination.resign(self, key);
         partition.stop(self);
-        partition.end_writer();
+        partition.drain().await;
         match partition.log().close().await {
             // What a failed disk keeps is deleted all the same, if it can be.
             Ok(()) | Err(LogError::Closed | LogError::Offline(_)) => {}
             Err(error) => return Err(error),
         }
-        self.delete_folder(&PartitionFolder { topic: partition.topic().to_owned(), partition: key.partition }).await
+        let folder = PartitionFolder { topic: partition.topic().to_owned(), partition: key.partition };
+        self.delete_folder(&folder).await?;
+        // Until here the folder is in use (`release`).
+        self.partitions.borrow_mut().remove(&key);
+        Ok(())
     }
 
     fn count_roles(&self) {

@@ -21,7 +21,7 @@ use crate::connection::{ConnectionLimits, LineLimit, serve};
 use crate::counters::BrokerCounters;
 use crate::fetcher::Fetchers;
 use crate::limits::MESSAGES_PER_TURN;
-use crate::messages::{Addresses, CheckpointRow, ShardId, ShardMessage};
+use crate::messages::{Addresses, ShardCheckpoint, ShardId, ShardMessage};
 use crate::outbox::Outbox;
 use crate::placement::Placement;
 use crate::replication::WalIndex;
@@ -72,6 +72,7 @@ pub async fn run(start: ShardStart) {
         counters,
         index: RefCell::new(WalIndex::new(WAL_INDEX_BYTES / shards)),
         lending: Lending::default(),
+        proposals: super::proposals::Proposals::default(),
         failure,
         bucket: start.bucket,
         checkpoint: start.checkpoint,
@@ -84,12 +85,15 @@ pub async fn run(start: ShardStart) {
         partitions: RefCell::new(BTreeMap::new()),
         pending: super::reconcile::Pending::default(),
         generation: Cell::new(0),
+        stopping: Cell::new(false),
         settings,
     });
+    let reconciling = spawn(Class::Foreground, shard.clone().reconcile(applied));
     spawn(Class::Foreground, shard.outbox.clone().run()).detach();
     spawn(Class::Foreground, shard.clone().lend()).detach();
-    spawn(Class::Foreground, shard.clone().reconcile(applied)).detach();
+    spawn(Class::Foreground, shard.clone().propose()).detach();
     spawn(Class::Foreground, Coordination::keep_time(shard.clone())).detach();
+    spawn(Class::Background, Coordination::keep_retention(shard.clone())).detach();
     spawn(Class::Background, shard.clone().look_after_replicas()).detach();
     spawn(Class::Background, shard.clone().look_after_logs()).detach();
     let door = Rc::new(Door {
@@ -108,19 +112,26 @@ pub async fn run(start: ShardStart) {
         }
     }
     let mut messages = Vec::new();
-    let stop: Option<Reply<Vec<CheckpointRow>>> = loop {
+    let ending = loop {
         if inbox.recv_many(&mut messages, MESSAGES_PER_TURN).await == 0 {
-            break None;
+            break Ending::AtOnce;
         }
-        if let Some(reply) = messages.drain(..).find_map(|message| shard.take(message)) {
-            break Some(reply);
+        if let Some(ending) = messages.drain(..).find_map(|message| shard.take(message)) {
+            break ending;
         }
     };
-    shard.close().await;
-    shard.outbox.close();
-    if let Some(reply) = stop {
-        let _ = reply.send(shard.checkpoint_rows());
+    if let Ending::Clean(reply) = ending {
+        shard.close(reconciling).await;
+        let _ = reply.send(shard.checkpoint_state());
     }
+}
+
+/// How a shard ends.
+pub(super) enum Ending {
+    /// Every log is closed first.
+    Clean(Reply<ShardCheckpoint>),
+    /// As a crash would: the process cannot go on.
+    AtOnce,
 }
 
 /// What every connection of a shard shares.

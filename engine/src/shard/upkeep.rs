@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
-use sakia_io::{Class, sleep, spawn, wall_clock_ms};
+use sakia_io::{Class, Task, sleep, spawn, wall_clock_ms};
 use sakia_protocol::ids::PartitionKey;
 use tracing::{error, warn};
 
 use super::{Partition, Shard};
 use crate::log::LogError;
-use crate::messages::CheckpointRow;
+use crate::messages::{CheckpointRow, ShardCheckpoint};
 use crate::wake::Wake;
 
 /// How often ISRs and uploads are looked at: well below the fallback delay and the lag time.
@@ -81,6 +81,10 @@ impl Shard {
                 since_retention = Duration::ZERO;
             }
             for partition in self.every_partition() {
+                if self.partition(&partition.key()).is_none_or(|known| !Rc::ptr_eq(&known, &partition)) {
+                    // Deleted while another one was looked after.
+                    continue;
+                }
                 match look_after(&partition, retention).await {
                     Ok(()) | Err(LogError::Closed) => {}
                     Err(error) => self.folder_failed(partition.key(), &error),
@@ -90,7 +94,11 @@ impl Shard {
     }
 
     /// What the checkpoint files hold of this shard.
-    pub(super) fn checkpoint_rows(&self) -> Vec<CheckpointRow> {
+    pub(super) fn checkpoint_state(&self) -> ShardCheckpoint {
+        ShardCheckpoint { rows: self.checkpoint_rows(), is_complete: self.is_complete() }
+    }
+
+    fn checkpoint_rows(&self) -> Vec<CheckpointRow> {
         let partitions = self.partitions.borrow();
         let rows = partitions.values().map(|partition| CheckpointRow {
             topic: partition.topic().to_owned(),
@@ -115,16 +123,21 @@ impl Shard {
         }
     }
 
-    /// Clean stop: everything appended is written, logs are closed, several at a time: each waits for the disk's syncs.
-    pub(super) async fn close(self: &Rc<Self>) {
-        let mut partitions = self.every_partition().into_iter();
+    /// Clean stop: nothing more is acknowledged, everything appended is written, logs are closed, several at a time: each
+    /// waits for the disk's syncs.
+    pub(super) async fn close(self: &Rc<Self>, reconciling: Task<()>) {
+        self.stopping.set(true);
+        self.wake_reconcile();
+        reconciling.await;
+        let partitions = self.every_partition();
+        for partition in &partitions {
+            partition.idle(self);
+        }
+        let mut partitions = partitions.into_iter();
         let mut closing = VecDeque::new();
         loop {
             let room = LOGS_CLOSED_AT_ONCE - closing.len();
-            closing.extend(partitions.by_ref().take(room).map(|partition| {
-                partition.idle(self);
-                spawn(Class::Foreground, close(partition))
-            }));
+            closing.extend(partitions.by_ref().take(room).map(|partition| spawn(Class::Foreground, close(partition))));
             let Some(first) = closing.pop_front() else { return };
             first.await;
         }

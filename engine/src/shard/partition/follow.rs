@@ -19,6 +19,7 @@ use super::{Partition, Role};
 use crate::log::{Continuation, LogError};
 use crate::messages::{FetcherMessage, Followed, Replicated, ReplicatedBytes};
 use crate::replication::follower::{BatchSpan, first_needed};
+use crate::replication::limits::WAITING_SLICES_MAX;
 use crate::replication::truncation::{EpochEnd, truncate_to};
 use crate::replication::{FetchedSlice, GetFailure, IndexedSlice, Offer};
 use crate::shard::Shard;
@@ -30,6 +31,22 @@ enum Origin {
     Bucket,
 }
 
+/// A slice of which not all found room in memory.
+pub(super) struct Stalled {
+    slice: FetchedSlice,
+    origin: Origin,
+}
+
+/// What became of a slice that continues the log.
+enum Stored {
+    /// The log holds all of it.
+    Whole,
+    /// Memory ran out: the rest goes on when something was written.
+    NoRoom,
+    /// It does not fit, and is asked for again.
+    GivenUp,
+}
+
 impl Partition {
     /// Takes what came for this partition, if it was asked for in this generation.
     pub(in crate::shard) fn replicated(self: &Rc<Self>, shard: &Rc<Shard>, row: Replicated) {
@@ -37,7 +54,8 @@ impl Partition {
             Role::Follower(follower) => (follower.leader(), follower.generation()),
             Role::Idle | Role::Leader(_) => return,
         };
-        if row.generation != current {
+        // While the log is cut its generation is ahead of the follower's: nothing of either is taken.
+        if row.generation != current || current != self.generation.get() {
             return;
         }
         match row.what {
@@ -62,11 +80,18 @@ impl Partition {
         high_watermark: Option<Offset>,
         log_start: Option<Offset>,
     ) {
-        let moved = match &mut *self.role.borrow_mut() {
-            Role::Follower(follower) => high_watermark.and_then(|hw| follower.on_leader(hw, log_start)),
-            Role::Idle | Role::Leader(_) => None,
+        let (moved, first) = match &mut *self.role.borrow_mut() {
+            Role::Follower(follower) => {
+                let untold = follower.served_below().is_none();
+                let moved = high_watermark.and_then(|hw| follower.on_leader(hw, log_start));
+                (moved, untold && follower.served_below().is_some())
+            }
+            Role::Idle | Role::Leader(_) => (None, false),
         };
         self.committed(shard, moved);
+        if first {
+            self.waiters.borrow_mut().changed();
+        }
         if let Some(start) = log_start.filter(|start| *start > self.log.start()) {
             self.log.advance_start(start.min(self.high_watermark.get()));
         }
@@ -123,39 +148,67 @@ impl Partition {
             Role::Idle | Role::Leader(_) => return,
         };
         match offered {
-            Offer::Append(slice) => {
-                let mut next = Some((slice, origin));
-                while let Some((slice, origin)) = next {
-                    if !self.append(shard, leader, &slice, origin) {
-                        return;
-                    }
-                    let ready = match &mut *self.role.borrow_mut() {
-                        Role::Follower(follower) => follower.take_ready(),
-                        Role::Idle | Role::Leader(_) => None,
-                    };
-                    next = ready.map(|slice| (slice, Origin::Bucket));
-                }
-            }
+            Offer::Append(slice) => self.append_all(shard, leader, Stalled { slice, origin }),
             Offer::Waits | Offer::Dropped(_) => {}
             Offer::NoRoom => shard.outbox.tell_fetcher(leader, FetcherMessage::NewSession),
         }
     }
 
-    /// Appends what of a slice is not held yet; `false` if it does not fit and was given up.
-    fn append(&self, shard: &Rc<Shard>, leader: BrokerId, slice: &FetchedSlice, origin: Origin) -> bool {
+    /// Appends a slice, and what waited for it.
+    fn append_all(&self, shard: &Rc<Shard>, leader: BrokerId, first: Stalled) {
+        let mut next = Some(first);
+        while let Some(Stalled { slice, origin }) = next {
+            match self.append(shard, leader, &slice, origin) {
+                Stored::Whole => {}
+                Stored::NoRoom => {
+                    self.stalled.replace(Some(Stalled { slice, origin }));
+                    return;
+                }
+                Stored::GivenUp => return,
+            }
+            let ready = match &mut *self.role.borrow_mut() {
+                Role::Follower(follower) => follower.take_ready(),
+                Role::Idle | Role::Leader(_) => None,
+            };
+            next = ready.map(|slice| Stalled { slice, origin: Origin::Bucket });
+        }
+    }
+
+    /// Goes on with what found no room in memory.
+    pub(super) fn append_stalled(&self, shard: &Rc<Shard>) {
+        let leader = match &*self.role.borrow() {
+            Role::Follower(follower) => follower.leader(),
+            Role::Idle | Role::Leader(_) => return,
+        };
+        let stalled = self.stalled.take();
+        if let Some(stalled) = stalled.filter(|stalled| stalled.slice.generation == self.generation.get()) {
+            self.append_all(shard, leader, stalled);
+            self.index_references(shard);
+        }
+    }
+
+    /// Appends what of a slice is not held yet.
+    fn append(&self, shard: &Rc<Shard>, leader: BrokerId, slice: &FetchedSlice, origin: Origin) -> Stored {
         let end = self.log.appended();
         let (epoch, continuation) = match origin {
             Origin::Bucket => (slice.slice_epoch, Continuation::Exact),
             Origin::Leader => (None, Continuation::OverGaps),
         };
-        let result = needed(&slice.bytes, end, epoch, origin)
-            .and_then(|bytes| if bytes.is_empty() { Ok(end) } else { self.store(&bytes, continuation) });
+        let result = needed(&slice.bytes, end, epoch, origin).and_then(|bytes| {
+            if bytes.is_empty() {
+                return Ok(end);
+            }
+            match self.log.append_as_follower(&bytes, continuation) {
+                Err(LogError::Busy(_)) => Ok(end),
+                appended => appended.map_err(|error| error.to_string()),
+            }
+        });
         match result {
             Ok(appended) => {
                 if let Role::Follower(follower) = &mut *self.role.borrow_mut() {
                     follower.on_appended(appended);
                 }
-                appended >= slice.next
+                if appended >= slice.next { Stored::Whole } else { Stored::NoRoom }
             }
             Err(why) => {
                 warn!(topic = %self.topic, partition = %self.key.partition, %end, "bytes do not fit, asking again: {why}");
@@ -163,17 +216,8 @@ impl Partition {
                     follower.ask_bytes(None);
                 }
                 self.ask_anew(shard, leader);
-                false
+                Stored::GivenUp
             }
-        }
-    }
-
-    fn store(&self, bytes: &Bytes, continuation: Continuation) -> Result<Offset, String> {
-        match self.log.append_as_follower(bytes, continuation) {
-            Ok(end) => Ok(end),
-            // No room in memory: nothing was appended, the same bytes are fetched again once the disk caught up.
-            Err(LogError::Busy(why)) => Err(format!("no room in memory: {why}")),
-            Err(error) => Err(error.to_string()),
         }
     }
 
@@ -196,6 +240,10 @@ impl Partition {
     /// Tells the fetcher where this replica stands: what its next fetch says.
     pub(super) fn report(&self, shard: &Shard, leader: BrokerId) {
         let Role::Follower(follower) = &*self.role.borrow() else { return };
+        if follower.generation() != self.generation.get() {
+            // The log is being cut: what is true afterwards is told then.
+            return;
+        }
         let followed = Followed {
             key: self.key,
             topic: self.topic.clone(),
@@ -231,7 +279,8 @@ impl Partition {
         if start > self.log.appended() {
             self.cut(shard, leader, Cut::Anew(start));
         } else if end < self.log.appended() {
-            self.cut(shard, leader, Cut::To(end.max(self.log.start())));
+            // Below the own start as well: the leader lost more than this replica kept, by an unclean election.
+            self.cut(shard, leader, Cut::To(end));
         } else {
             self.report(shard, leader);
         }
@@ -239,35 +288,40 @@ impl Partition {
 
     /// Cuts the log. Until it is done nothing is taken: the fetcher has let the partition go.
     fn cut(self: &Rc<Self>, shard: &Rc<Shard>, leader: BrokerId, cut: Cut) {
+        let old = self.generation.get();
         let generation = self.begin_generation(shard);
-        let old = match &*self.role.borrow() {
-            Role::Follower(follower) => follower.generation(),
-            Role::Idle | Role::Leader(_) => return,
-        };
         shard.outbox.tell_fetcher(leader, FetcherMessage::Unfollow { key: self.key, generation: old });
+        self.is_cutting.set(true);
         let (partition, shard) = (self.clone(), shard.clone());
         spawn(Class::Foreground, async move {
-            let result = match cut {
-                Cut::To(target) => partition.log.truncate(target).await,
-                Cut::Anew(start) => partition.log.restart_empty(start).await,
-            };
-            if let Err(error) = result {
-                shard.folder_failed(partition.key, &error);
-                return;
+            match partition.cut_log(&shard, cut).await {
+                Ok(()) => partition.after_cut(&shard, cut, generation),
+                Err(error) => shard.folder_failed(partition.key, &error),
             }
-            // The recovery point was lowered with the log: it is on disk before anything is appended above the cut.
-            let (reply, written) = oneshot();
-            if shard.checkpoint.send(reply).await.is_ok() {
-                let _ = written.await;
-            }
-            partition.after_cut(&shard, cut, generation);
+            partition.is_cutting.set(false);
+            partition.cut_over.wake();
         })
         .detach();
+    }
+
+    async fn cut_log(&self, shard: &Rc<Shard>, cut: Cut) -> Result<(), LogError> {
+        match cut {
+            Cut::To(target) => self.log.truncate(target).await?,
+            Cut::Anew(start) => self.log.restart_empty(start).await?,
+        }
+        // The recovery point was lowered with the log: it is on disk before anything is appended above the cut.
+        let (reply, written) = oneshot();
+        if shard.checkpoint.send(reply).await.is_ok() {
+            let _ = written.await;
+        }
+        Ok(())
     }
 
     fn after_cut(&self, shard: &Rc<Shard>, cut: Cut, generation: u64) {
         let end = self.log.appended();
         shard.index.borrow_mut().cut_end(self.key, end);
+        // Also if the role is another one by now: the next begins with this mark.
+        self.high_watermark.set(self.high_watermark.get().min(end).max(self.log.start()));
         if generation != self.generation.get() {
             return;
         }
@@ -284,7 +338,6 @@ impl Partition {
             }
             Role::Idle | Role::Leader(_) => return,
         };
-        self.high_watermark.set(self.high_watermark.get().min(end).max(self.log.start()));
         self.committed(shard, moved);
         self.report(shard, leader);
     }
@@ -293,6 +346,9 @@ impl Partition {
     fn remember_reference(&self, object: ObjectReference, header: &SliceHeader) {
         let position = |at: u64| u32::try_from(at).expect("positions in an object are below OBJECT_LENGTH_MAX");
         let mut unindexed = self.unindexed.borrow_mut();
+        if unindexed.len() >= WAITING_SLICES_MAX {
+            unindexed.remove(0);
+        }
         unindexed.push(IndexedSlice {
             object,
             slice: 0,

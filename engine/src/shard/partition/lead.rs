@@ -9,20 +9,22 @@ use sakia_protocol::api::error::ErrorCode;
 use sakia_protocol::batch::CheckedBatch;
 use sakia_protocol::ids::{BrokerId, Offset};
 use sakia_remote::pack::{BrokerSet, ReadyRange};
+use tracing::debug;
 
 use super::{Partition, Role, clock, not_led_here};
 use crate::limits::LEND_BYTES_MAX;
 use crate::log::producers::ProducerError;
 use crate::log::{AppendError, LogError};
-use crate::messages::{Acks, IsrProposal, PartitionRead, Produced, PublishedSlice, Refusal, ReplicaReader, ReturnedRange};
+use crate::messages::{Acks, PartitionRead, Produced, PublishedSlice, Refusal, ReplicaReader, ReturnedRange};
 use crate::replication::fetch_plan::{Situation, Wants, check_fetch, plan};
 use crate::replication::upload::GaveUp;
 use crate::replication::wal_index::HeldLog;
 use crate::replication::{
-    AcksAll, BytesReason, FetchRefusal, FetchVerdict, HandedBy, IndexedSlice, LeaderLog, Plan,
-    ReplicaFetch, ReplyBudget, SessionStamp,
+    AcksAll, BytesReason, FetchRefusal, FetchVerdict, HandedBy, IndexedSlice, IsrProposal, LeaderLog, LeaderState,
+    Plan, ReplicaFetch, ReplyBudget, SessionStamp,
 };
 use crate::shard::Shard;
+use crate::shard::proposals::Verdict;
 use crate::waiters::{Reached, Until};
 
 /// A batch that was appended and may still have to wait for its rule.
@@ -83,14 +85,16 @@ impl Partition {
     /// Waits for a batch's rule.
     pub(in crate::shard) async fn settle(&self, appending: Appending) -> Result<Produced, Refusal> {
         if let Some(answer) = appending.answer
-            && answer.await != Some(Reached::End) {
-                return Err(Refusal::code(not_led_here()));
-            }
+            && answer.await != Some(Reached::End)
+        {
+            return Err(Refusal::code(not_led_here()));
+        }
         if appending.acks == Acks::All
             && let Role::Leader(leader) = &*self.role.borrow()
-                && leader.acks_all(appending.end) == AcksAll::TooFew {
-                    return Err(Refusal::code(ErrorCode::NotEnoughReplicasAfterAppend));
-                }
+            && leader.acks_all(appending.end) == AcksAll::TooFew
+        {
+            return Err(Refusal::code(ErrorCode::NotEnoughReplicasAfterAppend));
+        }
         Ok(appending.produced)
     }
 
@@ -182,7 +186,7 @@ impl Partition {
 
     /// Takes a follower's state and decides what it gets.
     pub(in crate::shard) fn replica_fetch(
-        &self,
+        self: &Rc<Self>,
         shard: &Rc<Shard>,
         read: &PartitionRead,
         replica: &ReplicaReader,
@@ -218,7 +222,7 @@ impl Partition {
         self.committed(shard, moved);
         if let Some(proposal) = leader.isr_expand(clock()) {
             shard.counters.isr_changes.with(&["expand"]).increment();
-            shard.outbox.propose(self.proposal(proposal));
+            shard.proposals.add(self.clone(), proposal);
         }
         let upload = self.upload.borrow();
         let index = shard.index.borrow();
@@ -260,16 +264,17 @@ impl Partition {
     }
 
     /// Looks at the clock: members that fell behind leave, joiners come, uploads that take too long are given up.
-    pub(in crate::shard) fn upkeep(&self, shard: &Rc<Shard>) {
+    pub(in crate::shard) fn upkeep(self: &Rc<Self>, shard: &Rc<Shard>) {
+        self.append_stalled(shard);
         let mut role = self.role.borrow_mut();
         let Role::Leader(leader) = &mut *role else { return };
         let now = clock();
         let moved = leader.on_time(now);
         if let Some(proposal) = leader.isr_shrink(now) {
             shard.counters.isr_changes.with(&["shrink"]).increment();
-            shard.outbox.propose(self.proposal(proposal));
-        } else if let Some(proposal) = leader.isr_confirm(now).or_else(|| leader.isr_retry()) {
-            shard.outbox.propose(self.proposal(proposal));
+            shard.proposals.add(self.clone(), proposal);
+        } else if let Some(proposal) = leader.isr_confirm(now).or_else(|| self.isr_retry(leader)) {
+            shard.proposals.add(self.clone(), proposal);
         }
         drop(role);
         self.committed(shard, moved);
@@ -281,13 +286,31 @@ impl Partition {
         }
     }
 
-    fn proposal(&self, proposal: crate::replication::IsrProposal) -> IsrProposal {
-        IsrProposal {
-            key: self.key,
-            leader_epoch: proposal.leader_epoch,
-            partition_epoch: proposal.partition_epoch,
-            isr: proposal.isr,
+    /// A proposal whose answer was lost, once more.
+    fn isr_retry(&self, leader: &mut LeaderState) -> Option<IsrProposal> {
+        self.isr_answer_lost.take().then(|| leader.isr_retry()).flatten()
+    }
+
+    /// The controller's word on a proposal. What it took ends with its event; what it refused ends here (R11).
+    pub(in crate::shard) fn proposal_answered(&self, shard: &Rc<Shard>, proposal: &IsrProposal, verdict: Verdict) {
+        let mut role = self.role.borrow_mut();
+        let Role::Leader(leader) = &mut *role else { return };
+        if leader.leader_epoch() != proposal.leader_epoch {
+            return;
         }
+        let moved = match verdict {
+            Verdict::Taken => None,
+            Verdict::Refused(code) => {
+                debug!(topic = %self.topic, partition = %self.key.partition, code = code.name(), "an ISR was refused");
+                leader.on_refused(proposal, clock())
+            }
+            Verdict::Unknown => {
+                self.isr_answer_lost.set(true);
+                None
+            }
+        };
+        drop(role);
+        self.committed(shard, moved);
     }
 
     /// Brokers that follow this leader.
@@ -316,8 +339,9 @@ fn fallback_label(why: BytesReason) -> &'static str {
 
 fn refusal(error: AppendError) -> Refusal {
     let code = match &error {
-        // The producer tries again; by then the disk or the memory budget has caught up.
-        AppendError::Busy(_) => ErrorCode::ThrottlingQuotaExceeded,
+        // The producer tries again; by then the disk or the memory budget has caught up. Every client knows this code as
+        // one to try again, with nothing appended; librdkafka gives up on THROTTLING_QUOTA_EXCEEDED.
+        AppendError::Busy(_) => ErrorCode::NotEnoughReplicas,
         AppendError::Producer(ProducerError::Fenced { .. }) => ErrorCode::InvalidProducerEpoch,
         AppendError::Producer(ProducerError::OutOfOrder { .. }) => ErrorCode::OutOfOrderSequenceNumber,
         AppendError::Producer(ProducerError::InsideTransaction { .. }) => ErrorCode::InvalidTxnState,

@@ -14,6 +14,7 @@ pub(super) use lead::{Appending, ReplicaRow};
 pub(super) use read::read_error;
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -31,6 +32,7 @@ use crate::replication::leader::PartitionChange;
 use crate::replication::{FollowerState, IndexedSlice, LeaderState, Leadership, UploadProgress};
 use crate::settings::TopicSettings;
 use crate::waiters::{Reached, Until, Waiters};
+use crate::wake::Wake;
 
 /// What a replica is at present.
 enum Role {
@@ -55,9 +57,18 @@ pub struct Partition {
     high_watermark: Cell<Offset>,
     generation: Cell<u64>,
     is_dirty: Cell<bool>,
+    /// The answer to a proposed ISR did not come: it is proposed again at the next look.
+    isr_answer_lost: Cell<bool>,
     /// Slices that were read and are not all in the log yet. Bounded like the slices that wait (`WAITING_SLICES_MAX`).
     unindexed: RefCell<Vec<IndexedSlice>>,
+    /// A slice that found no room in memory: it goes on when something was written.
+    stalled: RefCell<Option<follow::Stalled>>,
+    /// A truncation is under way: no role begins, nothing is appended.
+    is_cutting: Cell<bool>,
+    cut_over: Wake,
     writer: RefCell<Option<Task<()>>>,
+    /// The writer has ended: nothing more will be stored.
+    has_ended: Cell<bool>,
 }
 
 impl Partition {
@@ -84,8 +95,13 @@ impl Partition {
             high_watermark: Cell::new(known),
             generation: Cell::new(generation),
             is_dirty: Cell::new(false),
+            isr_answer_lost: Cell::new(false),
             unindexed: RefCell::default(),
+            stalled: RefCell::new(None),
+            is_cutting: Cell::new(false),
+            cut_over: Wake::default(),
             writer: RefCell::new(None),
+            has_ended: Cell::new(false),
         });
         shard.index.borrow_mut().open(key, generation);
         let writer = spawn(Class::Foreground, partition.clone().write(shard.clone()));
@@ -149,6 +165,7 @@ impl Partition {
             match self.log.write_next().await {
                 Ok(stored) => self.after_stored(&shard, stored),
                 Err(error) => {
+                    self.has_ended.set(true);
                     self.resign();
                     shard.folder_failed(self.key, &error);
                     return;
@@ -158,7 +175,7 @@ impl Partition {
     }
 
     /// The stored end moved: high watermark, waiters, the follower's next fetch.
-    fn after_stored(&self, shard: &Rc<Shard>, stored: Offset) {
+    fn after_stored(self: &Rc<Self>, shard: &Rc<Shard>, stored: Offset) {
         let (moved, followed) = match &mut *self.role.borrow_mut() {
             Role::Leader(leader) => (leader.on_stored(stored, clock()), None),
             Role::Follower(follower) => (follower.on_stored(stored.min(follower.appended())), Some(follower.leader())),
@@ -167,6 +184,7 @@ impl Partition {
         self.waiters.borrow_mut().stored(stored);
         self.committed(shard, moved);
         if let Some(leader) = followed {
+            self.append_stalled(shard);
             self.report(shard, leader);
         } else if self.replicas_take_bytes() {
             self.waiters.borrow_mut().replicas_changed();
@@ -215,7 +233,8 @@ impl Partition {
             stored,
         };
         let state = LeaderState::new(leadership, clock());
-        self.high_watermark.set(self.high_watermark.get().max(state.high_watermark()));
+        // Not above what is stored, whatever was committed once: acks=all must not be answered by an old mark.
+        self.high_watermark.set(state.high_watermark());
         // The metadata topic tells of objects and is never in one (R24); a partition without followers needs none.
         let uploads = self.settings().wal
             && shard.outbox.has_combiner()
@@ -245,6 +264,7 @@ impl Partition {
             stored: self.log.stored(),
             high_watermark: self.high_watermark.get(),
         });
+        self.high_watermark.set(state.high_watermark());
         self.role.replace(Role::Follower(state));
         self.report(shard, leader);
     }
@@ -272,14 +292,19 @@ impl Partition {
         let generation = shard.next_generation();
         self.generation.set(generation);
         self.unindexed.take();
+        self.stalled.take();
+        self.isr_answer_lost.set(false);
         shard.index.borrow_mut().open(self.key, generation);
         generation
     }
 
-    /// A broker was registered, fenced or unfenced: a leader's view of who may join.
-    pub(super) fn broker_changed(&self, broker: BrokerId, registered: Option<BrokerEpoch>) {
+    /// Brokers were registered, fenced, unfenced or removed: a leader's view of who may join.
+    pub(super) fn brokers_changed(&self, live: &BTreeMap<BrokerId, BrokerEpoch>) {
         if let Role::Leader(leader) = &mut *self.role.borrow_mut() {
-            leader.on_broker_change(broker, registered);
+            let followers: Vec<BrokerId> = leader.followers().iter().map(|follower| follower.broker).collect();
+            for broker in followers {
+                leader.on_broker_change(broker, live.get(&broker).copied());
+            }
         }
     }
 
@@ -321,18 +346,25 @@ impl Partition {
         shard.index.borrow_mut().close(self.key);
     }
 
-    /// Ends the writer once everything appended is stored; for a clean stop.
+    /// Ends the writer once everything appended is stored, or nothing more will be: never in the middle of a write, which
+    /// would take the log for failed.
     pub(super) async fn drain(&self) {
+        self.cut_ended().await;
         let end = self.log.appended();
-        if let Some(answer) = self.wait(Until::Stored, end) {
+        if !self.has_ended.get()
+            && let Some(answer) = self.wait(Until::Stored, end)
+        {
             let _ = answer.await;
         }
-        self.end_writer();
+        drop(self.writer.take());
     }
 
-    /// Ends the writer; what is not written yet is not written.
-    pub(super) fn end_writer(&self) {
-        drop(self.writer.take());
+    /// Waits until no truncation is under way: a role begins only from an end that stands. One task waits: `reconcile`, and
+    /// at the end of the shard whoever closes it.
+    pub(super) async fn cut_ended(&self) {
+        while self.is_cutting.get() {
+            self.cut_over.wait().await;
+        }
     }
 }
 

@@ -41,12 +41,15 @@ impl Partition {
             Ok(()) => {}
             Err(code) => return self.redirect(shard, read.row, code),
         }
-        let below = self.high_watermark.get();
+        let below = self.served_below();
         if asked >= below {
             return self.empty_row(read.row);
         }
+        if bytes_max == 0 && at_least_one == AtLeastOne::No {
+            return ReadResult { is_withheld: true, ..self.empty_row(read.row) };
+        }
         match self.log.read(asked, below, bytes_max, at_least_one).await {
-            Ok(found) => ReadResult { records: found.bytes, ..self.empty_row(read.row) },
+            Ok(found) => ReadResult { is_withheld: found.is_empty(), records: found.bytes, ..self.empty_row(read.row) },
             Err(error) => {
                 let code = read_error(&error);
                 ReadResult::error(read.row, code)
@@ -74,12 +77,20 @@ impl Partition {
                 Err(ErrorCode::OffsetOutOfRange)
             }
             Role::Leader(_) => Ok(()),
-            Role::Follower(_) => match follower_read(asked, self.log.start(), self.high_watermark.get()) {
+            Role::Follower(_) => match follower_read(asked, self.log.start(), self.served_below()) {
                 FollowerRead::Serve => Ok(()),
                 FollowerRead::NotAvailable => Err(ErrorCode::OffsetNotAvailable),
                 FollowerRead::OutOfRange => Err(ErrorCode::OffsetOutOfRange),
             },
             Role::Idle => Err(not_led_here()),
+        }
+    }
+
+    /// Consumers read below this.
+    fn served_below(&self) -> Offset {
+        match &*self.role.borrow() {
+            Role::Follower(follower) => follower.served_below().unwrap_or(self.log.start()),
+            Role::Idle | Role::Leader(_) => self.high_watermark.get(),
         }
     }
 
@@ -126,6 +137,7 @@ impl Partition {
         }
         match question {
             Question::EndOfEpoch { epoch } => LogAnswer::Epoch(self.log.end_of_epoch(epoch)),
+            Question::End => self.at(None, Some(self.log.stored())),
             Question::OffsetFor { timestamp: LATEST } => self.latest(),
             Question::OffsetFor { timestamp: EARLIEST | EARLIEST_LOCAL } => self.at(None, Some(self.log.start())),
             Question::OffsetFor { timestamp: LATEST_TIERED } => self.at(None, None),
