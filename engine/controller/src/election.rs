@@ -106,6 +106,8 @@ pub(crate) fn settle(
     let mut after = before.clone();
     let mut wanted = None;
     let mut gone = None;
+    // An ISR that the leader states again ends what it had proposed on this partition epoch: it must see a new one (R11).
+    let confirms = matches!(happening, Happening::Isr { .. });
     match happening {
         Happening::Brokers { without } => {
             after.isr.retain(|member| Some(member.broker) != without);
@@ -133,7 +135,7 @@ pub(crate) fn settle(
     after.elr = next_elr(before, &after.isr, gone, rules);
     elect(before, &mut after, wanted, brokers, rules);
     remember_leader(before, &mut after, gone);
-    if after == *before {
+    if after == *before && !confirms {
         return None;
     }
     if after.leader != before.leader {

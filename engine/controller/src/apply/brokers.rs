@@ -72,7 +72,7 @@ pub(super) fn unfence(image: &Image, command: &UnfenceBroker) -> Result<Vec<Even
 pub(super) fn shut_down(image: &Image, command: &ControlledShutdown) -> Result<Vec<Event>, CommandError> {
     let broker = present(image, command.broker, command.broker_epoch)?;
     match broker.standing {
-        Standing::Active => Ok(take_away(image, command.broker, command.broker_epoch, Standing::ShuttingDown)),
+        Standing::Active => Ok(stop_leading(image, command.broker, command.broker_epoch)),
         Standing::Fenced | Standing::ShuttingDown => Ok(Vec::new()),
     }
 }
@@ -112,6 +112,17 @@ fn take_away(image: &Image, broker: BrokerId, epoch: BrokerEpoch, to: Standing) 
     let brokers = Brokers::with(image, broker, epoch, to);
     let mut events = vec![standing(broker, epoch, to)];
     events.extend(leave(image, &brokers, broker));
+    events
+}
+
+/// Its leaderships go to others. It stays in the ISRs until it is fenced: whoever leads now may be dead already, and then
+/// the one that stops is the last that holds what was acknowledged.
+fn stop_leading(image: &Image, broker: BrokerId, epoch: BrokerEpoch) -> Vec<Event> {
+    let brokers = Brokers::with(image, broker, epoch, Standing::ShuttingDown);
+    let mut events = vec![standing(broker, epoch, Standing::ShuttingDown)];
+    events.extend(settle_all(image, &brokers, |_, partition| {
+        (partition.leader == Some(broker)).then_some(Happening::Brokers { without: None })
+    }));
     events
 }
 

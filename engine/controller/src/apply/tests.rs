@@ -15,6 +15,7 @@ use crate::image::*;
 use crate::limits::PRODUCER_ID_BLOCK;
 
 /// An image and the index of its next command.
+#[derive(Clone)]
 struct Cluster {
     image: Image,
 }
@@ -262,6 +263,29 @@ fn a_controlled_shutdown_moves_leaderships_and_a_sole_replica_is_left_without_le
 }
 
 #[test]
+fn a_broker_that_stops_is_in_sync_until_it_is_fenced_so_that_the_death_of_its_successor_loses_nothing() {
+    let mut cluster = Cluster::with_brokers(2);
+    cluster.create(&[&[1, 2]]);
+    let broker_epoch = cluster.epoch(1);
+    cluster.apply(ControlledShutdown { broker: id(1), broker_epoch }).unwrap();
+    assert_eq!((cluster.isr(), cluster.leader()), (vec![1, 2], Some(2)));
+    let mut alive = cluster.clone();
+    alive.fence(1);
+    assert_eq!((alive.isr(), alive.leader()), (vec![2], Some(2)));
+    // The successor had lost its power before, and nobody had noticed.
+    cluster.fence(2);
+    assert_eq!((cluster.isr(), cluster.leader()), (vec![1], None));
+    cluster.fence(1);
+    cluster.restart(2, |_| {});
+    cluster.unfence(2);
+    assert_eq!((cluster.isr(), cluster.leader()), (vec![1], None), "an unclean return leads nothing");
+    let broker_epoch = cluster.epoch(1);
+    cluster.restart(1, |command| command.previous_broker_epoch = Some(broker_epoch));
+    cluster.unfence(1);
+    assert_eq!((cluster.isr(), cluster.leader()), (vec![1], Some(1)));
+}
+
+#[test]
 fn a_new_process_raises_the_leader_epoch_of_what_it_led() {
     // Rule: R2: also when nobody else can lead, and the same broker leads again.
     let mut cluster = Cluster::with_brokers(1);
@@ -361,6 +385,18 @@ fn a_leader_changes_its_isr_and_the_partition_epoch_grows() {
     let command = cluster.change(&[1, 2, 3]);
     cluster.apply(command).unwrap();
     assert_eq!(cluster.isr(), [1, 2, 3]);
+}
+
+#[test]
+fn an_isr_that_is_stated_again_changes_the_partition_epoch_alone() {
+    // Rule: R11. It ends what the leader had proposed before and whose fate it does not know.
+    let mut cluster = Cluster::with_brokers(2);
+    cluster.create(&[&[1, 2]]);
+    let lost = cluster.change(&[1]);
+    let command = cluster.change(&[1, 2]);
+    cluster.apply(command).unwrap();
+    assert_eq!((cluster.isr(), cluster.partition().partition_epoch.get()), (vec![1, 2], 1));
+    assert_eq!(cluster.refusal(lost), CommandError::InvalidUpdateVersion);
 }
 
 #[test]
@@ -692,7 +728,7 @@ fn check(before: &Image, after: &Image, index: MetadataIndex) {
         for member in &partition.isr {
             let sole = partition.isr.len() == 1;
             let broker = after.brokers.get(&member.broker);
-            assert!(sole || broker.is_some_and(|broker| broker.is_active()), "only the last member may be away");
+            assert!(sole || broker.is_some_and(|broker| !broker.is_fenced()), "only the last member may be away");
             assert!(sole || broker.is_some_and(|broker| broker.epoch == member.broker_epoch));
         }
         let Some(old) = before.partition(&key).filter(|_| before.topic(&key.topic_id).is_some()) else { continue };
