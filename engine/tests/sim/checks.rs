@@ -78,6 +78,18 @@ async fn is_in_sync(kafka: &Kafka, place: &Place) -> bool {
 
 fn describe(cluster: &Cluster, places: &[Place]) -> String {
     let mut lines = String::new();
+    for host in cluster.hosts() {
+        let kafka = Kafka::new("describing", std::slice::from_ref(&host));
+        for place in places {
+            let (asking, topic) = (kafka.clone(), place.0.clone());
+            let asked = cluster.world.block_on(&cluster.outside, Duration::from_secs(5), async move {
+                asking.refresh(&[&topic]).await.is_ok()
+            });
+            let view = kafka.topic(&place.0).filter(|_| matches!(asked, Ok(true)));
+            let view = view.map(|topic| topic.partitions[usize::try_from(place.1).expect("not negative")].clone());
+            lines += &format!("{host} says of {place:?}: {view:?}\n");
+        }
+    }
     for place in places {
         for node in &cluster.brokers {
             match read_replica(node, place) {

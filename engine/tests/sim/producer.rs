@@ -68,14 +68,26 @@ struct Producer {
     id: i64,
     epoch: i16,
     next_sequence: i32,
+    /// The partition has a batch of this identity. Before that one batch is sent at a time: a broker takes any first number
+    /// of a producer that it does not know, as Kafka does, so a second batch could overtake a first that was refused.
+    is_known: bool,
     written: u64,
 }
 
 /// Writes until the run is over; then everything sent is acknowledged.
 pub async fn run(kafka: Rc<Kafka>, history: Rc<History>, writing: Writing, random: Random) {
     let (id, epoch) = fresh_id(&kafka).await;
-    let mut producer =
-        Producer { kafka, history: history.clone(), writing, random, id, epoch, next_sequence: 0, written: 0 };
+    let mut producer = Producer {
+        kafka,
+        history: history.clone(),
+        writing,
+        random,
+        id,
+        epoch,
+        next_sequence: 0,
+        is_known: false,
+        written: 0,
+    };
     while !history.is_over.get() && producer.written < producer.writing.records_max {
         let mut batches = producer.draw_batches();
         while !batches.is_empty() {
@@ -131,7 +143,8 @@ impl Producer {
             Promise::All => -1,
         };
         let mut answers = Vec::new();
-        for batch in &batches {
+        let sent = if self.is_known { batches.len() } else { 1 };
+        for batch in &batches[..sent] {
             let (kafka, topic, records) = (self.kafka.clone(), topic.clone(), self.encode(batch));
             answers.push(spawn(Class::Foreground, async move {
                 kafka.produce(leader, ProducedTo { topic: &topic, id, partition, acks, records: &records }).await
@@ -139,6 +152,8 @@ impl Producer {
         }
         let mut again = Vec::new();
         let mut reset = false;
+        let mut batches = batches;
+        let rest = batches.split_off(sent);
         for (batch, answer) in batches.into_iter().zip(answers) {
             let answer = answer.await;
             let writer = &self.writing.writer;
@@ -148,6 +163,7 @@ impl Producer {
             };
             match code {
                 ErrorCode::None => {
+                    self.is_known = true;
                     let base = answer.expect("it has a code").base_offset;
                     debug!(writer, sequence = batch.sequence, base, "acknowledged");
                     self.history.acknowledged(&self.writing.place, base, &batch.values, self.writing.promise);
@@ -169,10 +185,12 @@ impl Producer {
             }
             again.push(batch);
         }
+        let failed = !again.is_empty();
+        again.extend(rest);
         if reset {
             self.begin_anew(&mut again).await;
         }
-        if !again.is_empty() {
+        if failed {
             self.look_again().await;
         }
         again
@@ -183,6 +201,7 @@ impl Producer {
         info!(writer = self.writing.writer, "begins anew");
         (self.id, self.epoch) = fresh_id(&self.kafka).await;
         self.next_sequence = 0;
+        self.is_known = false;
         for batch in batches {
             batch.sequence = self.next_sequence;
             self.next_sequence += i32::try_from(batch.values.len()).expect("a few");

@@ -30,7 +30,11 @@ pub fn begin() {
     ONCE.call_once(|| {
         if is_on() {
             let filter = std::env::var("SAKIA_SIM_TRACE").unwrap_or_default();
-            let filter = if filter.contains('=') || filter == "debug" { filter } else { "info".to_owned() };
+            let filter = match filter.as_str() {
+                "debug" => "debug,openraft=warn".to_owned(),
+                other if other.contains('=') => filter,
+                _ => "info,openraft=warn".to_owned(),
+            };
             let lines = tracing_subscriber::fmt().with_timer(VirtualTime).with_ansi(false).with_target(false);
             lines.with_env_filter(EnvFilter::new(filter)).with_writer(std::io::stderr).init();
         }

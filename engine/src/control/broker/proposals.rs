@@ -97,7 +97,11 @@ impl Broker {
             Ok(answer) => {
                 let code = ErrorCode::from_wire(answer.error_code);
                 if code == ErrorCode::None {
-                    return proposals.keys().map(|key| (*key, code_in(&answer, key))).collect();
+                    let codes: BTreeMap<_, _> = proposals.keys().map(|key| (*key, code_in(&answer, key))).collect();
+                    for (key, code) in codes.iter().filter(|(_, code)| !code.is_none()) {
+                        debug!(partition = %key, code = code.name(), "proposed in-sync replicas were refused");
+                    }
+                    return codes;
                 }
                 debug!(code = code.name(), "AlterPartition was refused");
                 everywhere(code)

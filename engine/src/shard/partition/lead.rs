@@ -164,13 +164,12 @@ impl Partition {
     }
 
     /// A range came back without an object: followers get bytes (R12).
-    pub(in crate::shard) fn returned(&self, shard: &Shard, range: &ReturnedRange) {
+    pub(in crate::shard) fn returned(&self, range: &ReturnedRange) {
         if range.generation != self.generation.get() {
             return;
         }
         if let Some(upload) = self.upload.borrow_mut().as_mut() {
             upload.returned(range.base, range.next);
-            shard.counters.fallbacks.with(&["returned"]).increment();
         }
         self.waiters.borrow_mut().replicas_changed();
     }
@@ -236,6 +235,11 @@ impl Partition {
             now: clock(),
         };
         let plan = plan(&checked, situation, budget);
+        let trusted = fetch.wants == Wants::References && upload.as_ref().is_some_and(|upload| !upload.is_proving());
+        let settled = matches!(plan, Plan::Empty { .. }) && trusted && end >= leader.stored();
+        if settled || matches!(plan, Plan::References(_)) {
+            self.references_go_to(shard, replica.broker);
+        }
         ReplicaRow::Planned(plan)
     }
 
@@ -256,10 +260,38 @@ impl Partition {
         }
     }
 
-    /// Counts bytes that went to a replica although references are the rule.
-    pub(in crate::shard) fn count_fallback(&self, shard: &Shard, why: BytesReason) {
-        if why != BytesReason::NoReferences {
-            shard.counters.fallbacks.with(&[fallback_label(why)]).increment();
+    /// A replica is sent record bytes. Where references are the rule that is counted, once until they are given again.
+    pub(in crate::shard) fn bytes_go_to(&self, shard: &Shard, broker: BrokerId, why: BytesReason) {
+        if self.upload.borrow().is_none() {
+            return;
+        }
+        let mut brokers = self.takes_bytes.borrow_mut();
+        let first = brokers.is_empty();
+        if brokers.insert(broker) {
+            let why = fallback_label(why);
+            debug!(topic = %self.topic, partition = %self.key.partition, follower = %broker, why, "record bytes begin");
+            shard.counters.fallbacks.with(&[why]).increment();
+            if first {
+                shard.counters.fallback_partitions.add(1);
+            }
+        }
+    }
+
+    /// A replica is given references, or lacks nothing.
+    fn references_go_to(&self, shard: &Shard, broker: BrokerId) {
+        let mut brokers = self.takes_bytes.borrow_mut();
+        if brokers.remove(&broker) {
+            debug!(topic = %self.topic, partition = %self.key.partition, follower = %broker, "record bytes end");
+            if brokers.is_empty() {
+                shard.counters.fallback_partitions.add(-1);
+            }
+        }
+    }
+
+    /// The leadership ends, and with it what its followers get.
+    pub(super) fn forget_bytes(&self, shard: &Shard) {
+        if !self.takes_bytes.take().is_empty() {
+            shard.counters.fallback_partitions.add(-1);
         }
     }
 
@@ -281,7 +313,6 @@ impl Partition {
         let gave_up =
             self.upload.borrow_mut().as_mut().map_or(GaveUp::No, |u| u.give_up_if_due(self.log.appended(), now));
         if gave_up == GaveUp::Yes {
-            shard.counters.fallbacks.with(&["upload_late"]).increment();
             self.waiters.borrow_mut().replicas_changed();
         }
     }
