@@ -37,6 +37,10 @@ impl Member {
         Self::ALL.into_iter().find(|member| member.node() == Some(node))
     }
 
+    pub(super) fn is_broker(self) -> bool {
+        matches!(self, Self::Broker(_))
+    }
+
     pub(super) fn node(self) -> Option<u16> {
         match self {
             Self::Bucket => None,

@@ -35,6 +35,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Each part of stopping; together below 10 s.
 const BROKERS_STOP_WITHIN: Duration = Duration::from_secs(7);
 const OTHERS_STOP_WITHIN: Duration = Duration::from_secs(1);
+/// The system takes a moment to close what a killed process had open.
+const PORTS_FREE_WITHIN: Duration = Duration::from_secs(5);
 
 /// Arguments of `sakia dev`.
 #[derive(Args)]
@@ -83,6 +85,8 @@ fn absolute(path: &Path) -> Result<PathBuf, Failure> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Word {
     Stop,
+    /// The owner of the data folder ends; told to a second terminal only.
+    OwnerEnded,
 }
 
 fn whole_cluster(layout: &Layout, arguments: &DevArguments) -> Result<(), Failure> {
@@ -185,7 +189,7 @@ enum Ready {
 /// Waits until both brokers say that both live. A process that ends on the way ends it all, with its last lines.
 fn wait_until_ready(processes: &mut [Process], layout: &Layout, words: &Receiver<Word>) -> Result<Ready, Failure> {
     let deadline = Instant::now() + READY_WITHIN;
-    let brokers: Vec<Member> = Member::ALL.into_iter().filter(|member| matches!(member, Member::Broker(_))).collect();
+    let brokers: Vec<Member> = Member::ALL.into_iter().filter(|member| member.is_broker()).collect();
     let mut missing = brokers.clone();
     while !missing.is_empty() {
         if words.recv_timeout(LOOK_EVERY) == Ok(Word::Stop) {
@@ -217,7 +221,7 @@ fn live_brokers(layout: &Layout, broker: Member) -> Option<usize> {
 fn watch(processes: &mut [Process], layout: &Layout, words: &Receiver<Word>) -> Result<(), Failure> {
     loop {
         match words.recv_timeout(LOOK_EVERY) {
-            Ok(Word::Stop) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            Ok(_) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
             Err(RecvTimeoutError::Timeout) => {}
         }
         for process in processes.iter_mut() {
@@ -235,13 +239,15 @@ fn watch(processes: &mut [Process], layout: &Layout, words: &Receiver<Word>) -> 
 /// Brokers first, while controller and bucket still answer; then those.
 fn stop_all(processes: &mut [Process], layout: &Layout) -> Result<(), Failure> {
     let _ = output::write("\nstopping\n");
-    let is_broker = |process: &Process| matches!(process.member, Member::Broker(_));
     let mut late = Vec::new();
-    late.extend(stop_some(processes, is_broker, BROKERS_STOP_WITHIN));
-    wait_for_restarted(processes, layout);
+    let brokers_until = Instant::now() + BROKERS_STOP_WITHIN;
+    late.extend(stop_some(processes, |process| process.member.is_broker(), BROKERS_STOP_WITHIN));
+    wait_for_restarted(processes, layout, Member::is_broker, brokers_until);
     for member in [Member::Controller, Member::Bucket] {
         late.extend(stop_some(processes, |process| process.member == member, OTHERS_STOP_WITHIN));
     }
+    let controller_until = Instant::now() + OTHERS_STOP_WITHIN;
+    wait_for_restarted(processes, layout, |member| member == Member::Controller, controller_until);
     if late.is_empty() {
         return output::write("stopped\n");
     }
@@ -264,12 +270,21 @@ fn stop_some(processes: &mut [Process], chosen: impl Fn(&Process) -> bool, withi
     late.collect()
 }
 
-/// Brokers that a second terminal restarted stop by themselves; their ports say when.
-fn wait_for_restarted(processes: &[Process], layout: &Layout) {
-    let deadline = Instant::now() + OTHERS_STOP_WITHIN;
-    let elsewhere = |process: &&Process| matches!(process.member, Member::Broker(_)) && !process.ended_well();
+/// What a second terminal restarted stops by itself; its ports say when.
+fn wait_for_restarted(
+    processes: &[Process],
+    layout: &Layout,
+    chosen: impl Fn(Member) -> bool,
+    until: Instant,
+) {
+    let elsewhere = |process: &&Process| chosen(process.member) && !process.ended_well();
     let members: Vec<Member> = processes.iter().filter(elsewhere).map(|process| process.member).collect();
-    while members.iter().any(|member| ports_are_free(layout, *member).is_err()) && Instant::now() < deadline {
+    wait_for_ports(layout, &members, until);
+}
+
+/// Waits until nobody listens on the ports of these any more, or the time is over.
+fn wait_for_ports(layout: &Layout, members: &[Member], until: Instant) {
+    while members.iter().any(|member| ports_are_free(layout, *member).is_err()) && Instant::now() < until {
         thread::sleep(LOOK_EVERY);
     }
 }
@@ -285,6 +300,7 @@ fn restart(node: u16, layout: &Layout, arguments: &DevArguments) -> Result<(), F
             "{folder} has no files of a `sakia dev`; start it without --restart first"
         )));
     }
+    wait_for_ports(layout, &[member], Instant::now() + PORTS_FREE_WITHIN);
     ports_are_free(layout, member)?;
     let (heard, words) = mpsc::channel();
     stop::on_signal(heard.clone(), || Word::Stop).map_err(Failure::failed)?;
@@ -293,10 +309,15 @@ fn restart(node: u16, layout: &Layout, arguments: &DevArguments) -> Result<(), F
     let (name, pid) = (member.name(), processes[0].id());
     output::write(&format!("{name} runs again, pid {pid}; Ctrl-C here or in the first terminal stops it\n"))?;
     let result = watch_one(&mut processes[0], layout, &words);
+    if matches!(result, Ok(Word::OwnerEnded)) && member == Member::Controller {
+        // Brokers need it to hand over what they lead.
+        let brokers: Vec<Member> = Member::ALL.into_iter().filter(|member| member.is_broker()).collect();
+        wait_for_ports(layout, &brokers, Instant::now() + BROKERS_STOP_WITHIN);
+    }
     let late = stop_some(&mut processes, |_| true, BROKERS_STOP_WITHIN);
     let _ = std::io::stdout().flush();
     match late.is_empty() {
-        true => result,
+        true => result.map(drop),
         false => Err(Failure::failed(format!("{name} did not stop in time and was killed"))),
     }
 }
@@ -313,16 +334,19 @@ fn stop_with_owner(layout: &Layout, heard: mpsc::Sender<Word>) -> Result<(), Fai
         .spawn(move || {
             // An error ends the wait as well: without a lock there is no owner.
             let _ = lock.lock_shared();
-            let _ = heard.send(Word::Stop);
+            let _ = heard.send(Word::OwnerEnded);
         })
         .map_err(Failure::failed)?;
     Ok(())
 }
 
-fn watch_one(process: &mut Process, layout: &Layout, words: &Receiver<Word>) -> Result<(), Failure> {
+/// Until somebody says to stop.
+fn watch_one(process: &mut Process, layout: &Layout, words: &Receiver<Word>) -> Result<Word, Failure> {
     loop {
-        if !matches!(words.recv_timeout(LOOK_EVERY), Err(RecvTimeoutError::Timeout)) {
-            return Ok(());
+        match words.recv_timeout(LOOK_EVERY) {
+            Ok(word) => return Ok(word),
+            Err(RecvTimeoutError::Disconnected) => return Ok(Word::Stop),
+            Err(RecvTimeoutError::Timeout) => {}
         }
         if let Some(status) = process.newly_ended() {
             let tail = child::tail(&layout.log_file(process.member));
