@@ -137,11 +137,18 @@ impl Disk {
 
     /// Opens an object; a later replacement or deletion does not change what is read from it.
     pub(crate) fn open_object(&self, bucket: &str, key: &str) -> io::Result<Option<(File, Entry)>> {
-        let index = self.lock();
-        let Some(entry) = index.get(bucket).and_then(|objects| objects.get(key)) else { return Ok(None) };
-        let Some(path) = path_of(key) else { return Ok(None) };
-        let file = File::open(self.buckets.join(bucket).join(path))?;
-        Ok(Some((file, entry.clone())))
+        let mut index = self.lock();
+        let Some(objects) = index.get_mut(bucket) else { return Ok(None) };
+        let (Some(entry), Some(path)) = (objects.get(key).cloned(), path_of(key)) else { return Ok(None) };
+        match File::open(self.buckets.join(bucket).join(path)) {
+            Ok(file) => Ok(Some((file, entry))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                // Somebody took the file away: the object is gone.
+                objects.remove(key);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Deletes an object if it is there.
@@ -151,7 +158,10 @@ impl Disk {
         let (Some(_), Some(path)) = (objects.remove(key), path_of(key)) else { return Ok(()) };
         let root = self.buckets.join(bucket);
         let path = root.join(path);
-        fs::remove_file(&path)?;
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
         // Folders that are empty now go too; the first that is not ends it.
         let parents = path.ancestors().skip(1).take_while(|parent| *parent != root);
         for parent in parents {
@@ -320,6 +330,20 @@ mod tests {
         assert_eq!(list(Some("b"), 2), Vec::<String>::new());
         assert_eq!(list(Some("0"), 9).len(), 3);
         assert!(disk.list("other", "", None, 1).is_none());
+    }
+
+    #[test]
+    fn an_object_whose_file_was_taken_away_is_missing() {
+        let folder = Folder::new("taken");
+        let disk = folder.open();
+        for key in ["a/1", "a/2"] {
+            put(&disk, key, b"x", Create::Only).expect("written");
+            fs::remove_file(folder.0.join("buckets/test/a").join(format!("={}", &key[2..]))).expect("there");
+        }
+        assert!(disk.open_object("test", "a/1").expect("no failure of the disk").is_none());
+        assert!(disk.entry("test", "a/1").is_none());
+        disk.delete("test", "a/2").expect("nothing to do");
+        assert!(disk.entry("test", "a/2").is_none());
     }
 
     #[test]
