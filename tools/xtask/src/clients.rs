@@ -1,4 +1,5 @@
-//! Client tests: real Kafka clients against real processes of `sakia dev`, from `tools/sakia/tests/wire`.
+//! Client tests: real Kafka clients against real processes of `sakia dev`, from `tools/sakia/tests/wire`, `java`, `hostile`
+//! and `faults`.
 //!
 //! Each script starts a cluster of its own on ports of its own, and says what it checks. A client that is not on this
 //! machine is skipped with a line; in CI that is a failure.
@@ -36,8 +37,16 @@ const CLIENTS: &[Client] = &[
         name: "java",
         script: "with_java.py",
         probe: || python("") && Step::new("java").argument("-version").works() && jars().join(TOOLS_JAR).exists(),
-        remedy: "mvn -q -f tools/sakia/tests/wire/pom.xml dependency:copy-dependencies -DoutputDirectory=$PWD/target/kafka-libs",
+        remedy: "mvn -q -f tools/sakia/tests/java/pom.xml dependency:copy-dependencies -DoutputDirectory=$PWD/target/kafka-libs",
     },
+    Client { name: "hostile", script: "with_hostile.py", probe: || python(""), remedy: "install python3" },
+];
+
+/// Faults of real processes and of the bucket, seen by an idempotent producer: name, script, arguments of a short run.
+const FAULTS: &[(&str, &str, &[&str])] = &[
+    ("kill -9", "kill.py", &["--rounds", "4"]),
+    ("bucket trouble", "bucket.py", &[]),
+    ("controller killed", "controller.py", &["--kills", "3"]),
 ];
 
 /// One of the jars of Apache Kafka's own tools.
@@ -51,9 +60,9 @@ fn python(program: &str) -> bool {
     Step::new("python3").argument("-c").argument(program).works()
 }
 
-fn script(name: &str) -> Step {
+fn script(folder: &str, name: &str) -> Step {
     Step::new("python3")
-        .argument(root().join("tools/sakia/tests/wire").join(name))
+        .argument(root().join("tools/sakia/tests").join(folder).join(name))
         .argument("--sakia")
         .argument(target().join("release/sakia"))
         .argument("--work")
@@ -69,18 +78,29 @@ pub(crate) fn run(steps: &mut Steps, only: Option<&str>) {
     for client in CLIENTS.iter().filter(|client| only.is_none_or(|name| name == client.name)) {
         let name = format!("client {}", client.name);
         if (client.probe)() {
-            steps.run(&name, script(client.script));
+            steps.run(&name, script("wire", client.script));
         } else {
             steps.skip(&name, &format!("not on this machine: {}", client.remedy));
         }
     }
 }
 
-/// Kills leaders under an idempotent producer.
+/// A short run of every fault.
+pub(crate) fn faults(steps: &mut Steps) {
+    for (name, file, words) in FAULTS {
+        fault(steps, name, words.iter().fold(script("faults", file), Step::argument));
+    }
+}
+
+/// Kills leaders and controllers under an idempotent producer.
 pub(crate) fn kill(steps: &mut Steps, rounds: u64) {
+    fault(steps, "kill -9", script("faults", "kill.py").argument("--rounds").argument(rounds.to_string()));
+}
+
+fn fault(steps: &mut Steps, name: &str, step: Step) {
     if python("import confluent_kafka") {
-        steps.run("kill -9", script("kill.py").argument("--rounds").argument(rounds.to_string()));
+        steps.run(name, step);
     } else {
-        steps.skip("kill -9", "confluent-kafka is not on this machine: pip install confluent-kafka");
+        steps.skip(name, "confluent-kafka is not on this machine: pip install confluent-kafka");
     }
 }

@@ -69,7 +69,7 @@ fn test(steps: &mut Steps) {
     style(steps);
     steps.tests("tests", release_tests(&["--no-fail-fast"]));
     clients::run(steps, None);
-    clients::kill(steps, 2);
+    clients::faults(steps);
 }
 
 fn style(steps: &mut Steps) {
