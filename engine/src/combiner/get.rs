@@ -14,7 +14,7 @@ use sakia_remote::StoreError;
 use sakia_remote::get::{GetError, SliceBytes, Wanted, open_wanted};
 use tracing::warn;
 
-use super::Combiner;
+use super::{Combiner, Matter};
 use super::put::micros;
 use crate::messages::{Replicated, ReplicatedBytes, ShardMessage, WantedObject, WantedSlice};
 use crate::replication::get_trouble::{BreakerView, FailureTime};
@@ -52,7 +52,9 @@ impl Combiner {
             match trouble.failed(kind, breaker, time) {
                 GetVerdict::Again { after } => sleep(after).await,
                 GetVerdict::Bytes => {
-                    warn!(object = ?object.object.object, "an object could not be read, asking for bytes: {why}");
+                    if let Some(objects) = self.quiet.more(Matter::Get, 1, time.now) {
+                        warn!(object = ?object.object.object, objects, "an object could not be read, asking for bytes: {why}");
+                    }
                     return self.report_failure(&object, kind).await;
                 }
             }

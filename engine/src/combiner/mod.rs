@@ -11,6 +11,7 @@ mod announce;
 mod bucket_state;
 mod get;
 mod put;
+mod quiet;
 mod sweep;
 
 use std::cell::{Cell, RefCell};
@@ -24,7 +25,7 @@ use sakia_remote::ObjectStore;
 use sakia_remote::garbage::Garbage;
 use sakia_remote::key::{KeySpace, StreamId};
 use sakia_remote::pack::{PackSettings, Packer};
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::counters::BrokerCounters;
 use crate::limits::MESSAGES_PER_TURN;
@@ -35,6 +36,7 @@ use crate::wake::Wake;
 
 use announce::Announcements;
 pub use bucket_state::BucketState;
+use quiet::{Matter, Quiet};
 
 /// The only bucket of a cluster so far.
 const BUCKET: u8 = 0;
@@ -77,6 +79,7 @@ struct Combiner {
     open: RefCell<Option<OpenStream>>,
     breaker: RefCell<Breaker>,
     bucket: BucketState,
+    quiet: Quiet,
     puts_in_flight: Cell<usize>,
     stopping: Cell<bool>,
     wake: Wake,
@@ -101,6 +104,7 @@ pub async fn run(mut start: CombinerStart, store: Rc<dyn ObjectStore>) {
         open: RefCell::new(None),
         breaker: RefCell::new(Breaker::default()),
         bucket: start.bucket,
+        quiet: Quiet::default(),
         puts_in_flight: Cell::new(0),
         stopping: Cell::new(false),
         wake: Wake::default(),
@@ -150,14 +154,22 @@ impl Combiner {
 
     /// The bucket answered as it should.
     fn bucket_works(&self) {
-        self.breaker.borrow_mut().succeeded();
+        let mut breaker = self.breaker.borrow_mut();
+        if breaker.is_open() {
+            info!("the bucket works again");
+        }
+        breaker.succeeded();
         self.bucket.works();
     }
 
     /// The bucket, or the way to it, failed.
     fn bucket_fails(&self) {
         let mut breaker = self.breaker.borrow_mut();
+        let was_open = breaker.is_open();
         breaker.failed(now().as_duration());
+        if breaker.is_open() && !was_open {
+            warn!("the bucket does not work: replication goes on by record bytes until it does");
+        }
         if let Some(until) = breaker.open_until() {
             self.bucket.fails_until(until);
         }

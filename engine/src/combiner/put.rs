@@ -21,7 +21,7 @@ use sakia_remote::store::settled::{Unsettled, put_settled};
 use sakia_remote::{FrozenObject, ObjectReference};
 use tracing::{error, warn};
 
-use super::{BUCKET, Combiner};
+use super::{BUCKET, Combiner, Matter};
 use crate::messages::{PublishedSlice, ReturnedRange, ShardMessage, WrittenObject};
 use crate::replication::Admission;
 
@@ -85,7 +85,9 @@ impl Combiner {
         let Some(limit) = at.checked_sub(self.settings.wal.fallback_after) else { return };
         let expired = self.packer.borrow_mut().take_expired(limit);
         if !expired.is_empty() {
-            warn!(ranges = expired.len(), "ranges waited too long for the bucket; followers get record bytes");
+            if let Some(ranges) = self.quiet.more(Matter::Returned, expired.len(), at) {
+                warn!(ranges, "ranges waited too long for the bucket; followers get record bytes");
+            }
             self.give_back(expired);
         }
     }
@@ -127,7 +129,9 @@ impl Combiner {
             }
             Err(Unsettled::GaveUp { attempts, last }) => {
                 self.bucket_fails();
-                warn!(object = %object.key(), attempts, "an object could not be put: {last}");
+                if let Some(objects) = self.quiet.more(Matter::Put, 1, answered_at.as_duration()) {
+                    warn!(object = %object.key(), attempts, objects, "an object could not be put: {last}");
+                }
                 self.give_back_object(&object).await;
                 self.announce(&object, None);
             }

@@ -54,7 +54,7 @@ impl Shard {
             ShardMessage::Returned(ranges) => {
                 for range in ranges {
                     if let Some(partition) = self.partition(&range.key) {
-                        partition.returned(self, &range);
+                        partition.returned(&range);
                     }
                 }
             }
@@ -180,7 +180,7 @@ impl Shard {
                 continue;
             };
             let row = partition.replica_fetch(self, read, replica, &mut budget);
-            let (result, handed) = self.replica_row(&partition, read, row, &mut budget).await;
+            let (result, handed) = self.replica_row(&partition, read, replica, row, &mut budget).await;
             let has_news = partition.has_news_for(replica);
             results.push(ReadResult { has_news, ..result });
             given.push((partition, handed));
@@ -198,6 +198,7 @@ impl Shard {
         &self,
         partition: &Partition,
         read: &crate::messages::PartitionRead,
+        replica: &ReplicaReader,
         row: ReplicaRow,
         budget: &mut ReplyBudget,
     ) -> (ReadResult, Option<(Offset, HandedBy)>) {
@@ -228,7 +229,7 @@ impl Shard {
                         budget.take_bytes(len);
                         if len > 0 {
                             partition.counters().replication_bytes_out.add(len);
-                            partition.count_fallback(self, why);
+                            partition.bytes_go_to(self, replica.broker, why);
                         }
                         let next = (len > 0).then_some((found.next, HandedBy::Bytes));
                         (ReadResult { records: found.bytes, ..empty }, next)

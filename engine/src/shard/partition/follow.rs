@@ -13,7 +13,7 @@ use sakia_protocol::batch::{StoredBatch, check_replicated};
 use sakia_protocol::ids::{BrokerId, LeaderEpoch, Offset};
 use sakia_remote::ObjectReference;
 use sakia_remote::object::SliceHeader;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::{Partition, Role};
 use crate::log::{Continuation, LogError};
@@ -229,7 +229,7 @@ impl Partition {
 
     /// R12: the object cannot be read, the leader must send bytes.
     fn object_failed(&self, shard: &Shard, leader: BrokerId, object: ObjectReference, failure: GetFailure) {
-        warn!(topic = %self.topic, partition = %self.key.partition, ?object, ?failure, "asking the leader for bytes");
+        debug!(topic = %self.topic, partition = %self.key.partition, ?object, ?failure, "asking the leader for bytes");
         shard.counters.fallbacks.with(&["object_unreadable"]).increment();
         if let Role::Follower(follower) = &mut *self.role.borrow_mut() {
             follower.ask_bytes(None);

@@ -14,7 +14,7 @@ pub(super) use lead::{Appending, ReplicaRow};
 pub(super) use read::read_error;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -52,6 +52,8 @@ pub struct Partition {
     log: Log,
     role: RefCell<Role>,
     upload: RefCell<Option<UploadProgress>>,
+    /// Followers that get record bytes at present although references are the rule.
+    takes_bytes: RefCell<BTreeSet<BrokerId>>,
     waiters: RefCell<Waiters>,
     counters: TopicCounters,
     high_watermark: Cell<Offset>,
@@ -90,6 +92,7 @@ impl Partition {
             log,
             role: RefCell::new(Role::Idle),
             upload: RefCell::new(None),
+            takes_bytes: RefCell::default(),
             waiters: RefCell::default(),
             counters: shard.counters.of_topic(topic),
             high_watermark: Cell::new(known),
@@ -281,6 +284,7 @@ impl Partition {
     fn leave_role(&self, shard: &Rc<Shard>) {
         let role = self.role.replace(Role::Idle);
         self.upload.replace(None);
+        self.forget_bytes(shard);
         if let Role::Follower(follower) = role {
             let message = FetcherMessage::Unfollow { key: self.key, generation: follower.generation() };
             shard.outbox.tell_fetcher(follower.leader(), message);
