@@ -124,11 +124,11 @@ impl Sessions {
         self.heard.get_mut(&broker).map_or(now, |session| *session.stopping.get_or_insert(now))
     }
 
-    /// Whether every other active broker has taken over `index`.
-    fn others_passed(&self, image: &Image, broker: BrokerId, index: MetadataIndex, now: Duration) -> bool {
-        let others = image.brokers.iter().filter(|(id, other)| **id != broker && other.is_active());
-        let mut living = others.filter(|(id, other)| self.is_alive(**id, other.epoch, now));
-        living.all(|(id, _)| self.heard.get(id).is_some_and(|session| session.applied >= index))
+    /// Whether every other active broker has taken over `index`. One whose session has ended must be fenced first: it may
+    /// lead what the one that stops gave away, and then nobody else holds that.
+    fn others_passed(&self, image: &Image, broker: BrokerId, index: MetadataIndex) -> bool {
+        let mut others = image.brokers.iter().filter(|(id, other)| **id != broker && other.is_active());
+        others.all(|(id, _)| self.heard.get(id).is_some_and(|session| session.applied >= index))
     }
 }
 
@@ -166,7 +166,7 @@ pub fn decide_heartbeat(
         (Wish::Stopped, Standing::ShuttingDown) => {
             let since = sessions.stopping_since(broker, image.index);
             let leads = image.partitions().any(|(_, partition)| partition.leader == Some(broker));
-            if !leads && sessions.others_passed(image, broker, since, now) {
+            if !leads && sessions.others_passed(image, broker, since) {
                 Step::Stop(FenceBroker { broker, broker_epoch }.into())
             } else {
                 Step::Answer(answer(image, heartbeat))
