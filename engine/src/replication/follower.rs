@@ -62,10 +62,12 @@ pub struct FollowerState {
     generation: u64,
     appended: Offset,
     stored: Offset,
+    /// What was appended under earlier leaders ends here.
+    inherited: Offset,
     high_watermark: Offset,
     leader_high_watermark: Offset,
-    /// The leader told its high watermark in this leadership.
-    is_told: bool,
+    /// The highest that the leader told in this leadership.
+    told: Option<Offset>,
     leader_log_start: Option<Offset>,
     bytes_until: Option<Offset>,
     waiting: BTreeMap<Offset, FetchedSlice>,
@@ -101,9 +103,10 @@ impl FollowerState {
             generation: following.generation,
             appended: following.appended,
             stored: following.stored,
+            inherited: following.appended,
             high_watermark,
             leader_high_watermark: high_watermark,
-            is_told: false,
+            told: None,
             leader_log_start: None,
             bytes_until: None,
             waiting: BTreeMap::new(),
@@ -135,6 +138,14 @@ impl FollowerState {
         self.stored
     }
 
+    /// Whether the leader may be asked: not before everything that was appended under earlier leaders is stored. A fetch from
+    /// below its end would compare only a part of this log with the leader's lineage, and what came would go behind a tail
+    /// that the leader may never have had.
+    #[must_use]
+    pub fn may_ask(&self) -> bool {
+        self.stored >= self.inherited
+    }
+
     /// Appended end.
     #[must_use]
     pub fn appended(&self) -> Offset {
@@ -147,11 +158,11 @@ impl FollowerState {
         self.high_watermark
     }
 
-    /// What consumers may read here: nothing before the leader of this epoch has told its high watermark, since what an
-    /// earlier one committed may be gone by an unclean election (Rule: R25).
+    /// What consumers may read here: nothing above what the leader of this epoch has told, since what an earlier one committed
+    /// may be gone by an unclean election (Rule: R25).
     #[must_use]
     pub fn served_below(&self) -> Option<Offset> {
-        self.is_told.then_some(self.high_watermark)
+        self.told.map(|told| told.min(self.stored))
     }
 
     /// First offset of the leader's log, once told.
@@ -174,7 +185,7 @@ impl FollowerState {
 
     /// The leader told its high watermark and log start. Returns the own high watermark if it moved.
     pub fn on_leader(&mut self, high_watermark: Offset, log_start: Option<Offset>) -> Option<Offset> {
-        self.is_told = true;
+        self.told = self.told.max(Some(high_watermark));
         self.leader_high_watermark = self.leader_high_watermark.max(high_watermark);
         self.leader_log_start = self.leader_log_start.max(log_start);
         self.advance()
@@ -257,8 +268,9 @@ impl FollowerState {
         self.generation = generation;
         self.appended = end;
         self.stored = end;
+        self.inherited = end;
         self.high_watermark = self.high_watermark.min(end);
-        self.is_told = false;
+        self.told = None;
         self.bytes_until = None;
         self.waiting.clear();
         self.waiting_bytes = 0;

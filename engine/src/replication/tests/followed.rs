@@ -171,3 +171,36 @@ fn a_trailing_follower_never_says_out_of_range_above_its_end() {
     assert_eq!(follower_read(at(9), at(5), at(9)), FollowerRead::Serve);
     assert_eq!(follower_read(at(10), at(5), at(9)), FollowerRead::NotAvailable);
 }
+
+#[test]
+fn a_leader_is_asked_only_when_the_tail_of_earlier_leaders_is_stored() {
+    let mut follower = FollowerState::new(Following {
+        leader: ME,
+        leader_epoch: EPOCH,
+        generation: 5,
+        appended: at(20),
+        stored: at(10),
+        high_watermark: at(10),
+    });
+    assert!(!follower.may_ask());
+    follower.on_stored(at(15));
+    assert!(!follower.may_ask(), "its epochs below 15 say nothing of 15..20");
+    follower.on_stored(at(20));
+    assert!(follower.may_ask());
+    follower.on_truncated(at(12), 6);
+    follower.on_appended(at(30));
+    assert!(follower.may_ask(), "what this leader gave needs no second look");
+}
+
+#[test]
+fn a_follower_serves_nothing_before_the_leader_of_this_epoch_has_told_its_watermark() {
+    let mut follower = following(10);
+    assert_eq!(follower.high_watermark(), at(10));
+    assert_eq!(follower.served_below(), None);
+    assert_eq!(follower.on_leader(at(4), None), None);
+    assert_eq!(follower.served_below(), Some(at(4)), "an unclean election may have taken the rest");
+    assert_eq!(follower.on_leader(at(20), None), None);
+    assert_eq!(follower.served_below(), Some(at(10)), "no more than is stored");
+    follower.on_truncated(at(8), 6);
+    assert_eq!(follower.served_below(), None);
+}

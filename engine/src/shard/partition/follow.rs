@@ -80,16 +80,16 @@ impl Partition {
         high_watermark: Option<Offset>,
         log_start: Option<Offset>,
     ) {
-        let (moved, first) = match &mut *self.role.borrow_mut() {
+        let (moved, serves_more) = match &mut *self.role.borrow_mut() {
             Role::Follower(follower) => {
-                let untold = follower.served_below().is_none();
+                let before = follower.served_below();
                 let moved = high_watermark.and_then(|hw| follower.on_leader(hw, log_start));
-                (moved, untold && follower.served_below().is_some())
+                (moved, follower.served_below() > before)
             }
             Role::Idle | Role::Leader(_) => (None, false),
         };
         self.committed(shard, moved);
-        if first {
+        if serves_more {
             self.waiters.borrow_mut().changed();
         }
         if let Some(start) = log_start.filter(|start| *start > self.log.start()) {
@@ -194,7 +194,7 @@ impl Partition {
             Origin::Bucket => (slice.slice_epoch, Continuation::Exact),
             Origin::Leader => (None, Continuation::OverGaps),
         };
-        let result = needed(&slice.bytes, end, epoch, origin).and_then(|bytes| {
+        let result = self.needed(&slice.bytes, end, epoch, origin).and_then(|bytes| {
             if bytes.is_empty() {
                 return Ok(end);
             }
@@ -221,6 +221,29 @@ impl Partition {
         }
     }
 
+    /// The batches of a slice from the end of the log on. Those before it are skipped only if the log holds them at the same
+    /// epoch: one offset has one value in one epoch. Slices of the bucket were checked when they were read.
+    fn needed(&self, bytes: &Bytes, end: Offset, epoch: Option<LeaderEpoch>, origin: Origin) -> Result<Bytes, String> {
+        let mut batches = Vec::new();
+        for batch in sakia_protocol::batch::headers(bytes) {
+            batches.push((batch.position, span(&batch)?));
+        }
+        let held = match origin {
+            Origin::Bucket => {
+                first_needed(batches.iter().map(|(_, span)| *span), end, epoch).map_err(|misfit| misfit.to_string())?
+            }
+            Origin::Leader => batches.iter().take_while(|(_, span)| span.next <= end).count(),
+        };
+        for (_, span) in &batches[..held] {
+            let last = span.next.get().checked_sub(1).and_then(Offset::from_wire);
+            let known = last.and_then(|last| self.log.epoch_at(last));
+            if known.is_some_and(|known| known != span.leader_epoch) {
+                return Err(format!("{} is held at epoch {known:?}, not {}", span.base, span.leader_epoch));
+            }
+        }
+        Ok(batches.get(held).map_or_else(Bytes::new, |(position, _)| bytes.slice(*position..)))
+    }
+
     /// What was handed out in this session is void: a new session gives it again from the stored end.
     fn ask_anew(&self, shard: &Shard, leader: BrokerId) {
         self.report(shard, leader);
@@ -240,8 +263,8 @@ impl Partition {
     /// Tells the fetcher where this replica stands: what its next fetch says.
     pub(super) fn report(&self, shard: &Shard, leader: BrokerId) {
         let Role::Follower(follower) = &*self.role.borrow() else { return };
-        if follower.generation() != self.generation.get() {
-            // The log is being cut: what is true afterwards is told then.
+        if follower.generation() != self.generation.get() || !follower.may_ask() {
+            // The log is being cut, or has an unwritten tail of an earlier leadership: what is true afterwards is told then.
             return;
         }
         let followed = Followed {
@@ -385,17 +408,4 @@ fn spans(bytes: &Bytes) -> Result<Vec<BatchSpan>, String> {
 fn span(batch: &StoredBatch<'_>) -> Result<BatchSpan, String> {
     let leader_epoch: LeaderEpoch = batch.header.leader_epoch.ok_or_else(|| "a batch without epoch".to_owned())?;
     Ok(BatchSpan { base: batch.header.base_offset, next: batch.header.next_offset(), leader_epoch })
-}
-
-/// The batches of a slice from the end of the log on. Slices of the bucket were checked when they were read.
-fn needed(bytes: &Bytes, end: Offset, epoch: Option<LeaderEpoch>, origin: Origin) -> Result<Bytes, String> {
-    let mut batches = Vec::new();
-    for batch in sakia_protocol::batch::headers(bytes) {
-        batches.push((batch.position, span(&batch)?));
-    }
-    let held = match origin {
-        Origin::Bucket => first_needed(batches.iter().map(|(_, span)| *span), end, epoch).map_err(|e| e.to_string())?,
-        Origin::Leader => batches.iter().take_while(|(_, span)| span.next <= end).count(),
-    };
-    Ok(batches.get(held).map_or_else(Bytes::new, |(position, _)| bytes.slice(*position..)))
 }
