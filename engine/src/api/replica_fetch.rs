@@ -6,11 +6,13 @@
 //! Parked until a partition has something, a new high watermark is worth telling (after 5 ms), the wait is over, or the
 //! follower's next fetch arrives: that one reports newer ends.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use sakia_io::{Moment, Signal, now, sleep_until};
 use sakia_protocol::api::error::ErrorCode;
 use sakia_protocol::fetch_view::{FetchReplica, FetchView};
+use sakia_protocol::ids::{Offset, PartitionKey};
 use sakia_remote::ReferencedObject;
 use sakia_remote::wal_tag::{ReplyMode, WalRequest, WalResponse, Wants};
 
@@ -33,10 +35,9 @@ pub(super) async fn answer(
         Err(error) => return Response::Close(format!("bad object path field in a replica's Fetch: {error}")),
     };
     if let Some(wanted) = &wanted {
-        for until in &wanted.bytes_until {
-            for read in fetching.reads.iter_mut().filter(|read| read.key == until.key) {
-                read.bytes_until = Some(until.offset);
-            }
+        let until: BTreeMap<PartitionKey, Offset> = wanted.bytes_until.iter().map(|u| (u.key, u.offset)).collect();
+        for read in &mut fetching.reads {
+            read.bytes_until = until.get(&read.key).copied();
         }
     }
     let reader = ReplicaReader {

@@ -303,3 +303,42 @@ fn serve_http(host: &str, port: u16, registry: Registry, status: Rc<dyn Fn() -> 
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    use sakia_io::sim::World;
+
+    use super::*;
+
+    #[test]
+    fn a_process_that_cannot_go_on_ends_all_its_threads() {
+        let texts = [
+            ("process.roles", "broker"),
+            ("node.id", "1"),
+            ("shards", "2"),
+            ("log.dirs", "/data"),
+            ("listeners", "PLAINTEXT://:9092"),
+            ("advertised.listeners", "PLAINTEXT://broker:9092"),
+            ("controller.quorum.voters", "9@control:9093"),
+            // Found out when everything runs: a host is not looked up.
+            ("http.host", "nowhere"),
+        ];
+        let texts: BTreeMap<String, String> = texts.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let world = World::new(3);
+        let machine = world.machine("broker");
+        let start = BrokerStart {
+            settings: Arc::new(Settings::from_properties(&texts).unwrap().0),
+            spawner: machine.spawner(),
+            store: None,
+            registry: Registry::new(),
+            prefix: String::new(),
+        };
+        let running = start_broker(start).unwrap();
+        let ended = world.run_until(Duration::from_secs(5), |_| machine.running_shards() == 0);
+        ended.expect("shards end with their process");
+        assert_eq!(running.join(), Ended::Failed);
+    }
+}

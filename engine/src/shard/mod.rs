@@ -12,6 +12,8 @@ mod partition;
 mod proposals;
 mod reconcile;
 mod start;
+#[cfg(test)]
+mod tests;
 mod upkeep;
 
 use std::cell::{Cell, RefCell};

@@ -96,13 +96,9 @@ impl Shard {
     pub(super) fn apply_events(self: &Rc<Self>, index: MetadataIndex, events: &[Event]) {
         for event in events {
             let touched = self.touched_by(event);
-            let deleted = match event {
-                Event::TopicDeleted(event) => self.with_image(|image| Some(image.topic(&event.topic_id)?.name.clone())),
-                _ => None,
-            };
             self.image.borrow_mut().apply(index, event);
-            if let Some(topic) = deleted {
-                self.coordination.topic_deleted(self, &topic);
+            if let Event::TopicDeleted(event) = event {
+                self.coordination.topic_deleted(self, &event.name);
             }
             if matches!(event, Event::ConfigsSet(_) | Event::TopicDeleted(_)) {
                 self.topic_settings.borrow_mut().clear();
