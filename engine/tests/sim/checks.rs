@@ -9,7 +9,6 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use sakia_io::sim::Machine;
 use sakia_io::sleep;
 use sakia_protocol::batch::{ScanEnd, for_each_record, scan};
 use sakia_remote::store::Verb;
@@ -79,8 +78,8 @@ async fn is_in_sync(kafka: &Kafka, place: &Place) -> bool {
 fn describe(cluster: &Cluster, places: &[Place]) -> String {
     let mut lines = String::new();
     for host in cluster.hosts() {
-        let kafka = Kafka::new("describing", std::slice::from_ref(&host));
         for place in places {
+            let kafka = Kafka::new("describing", std::slice::from_ref(&host));
             let (asking, topic) = (kafka.clone(), place.0.clone());
             let asked = cluster.world.block_on(&cluster.outside, Duration::from_secs(5), async move {
                 asking.refresh(&[&topic]).await.is_ok()
@@ -284,9 +283,4 @@ fn check_ledger(cluster: &Cluster) {
             verb.name()
         );
     }
-}
-
-/// Bytes of every file that belongs to a machine's partitions, for comparing two runs.
-pub fn folder_names(machine: &Machine) -> Vec<String> {
-    machine.disk().names(FOLDER).unwrap_or_default()
 }

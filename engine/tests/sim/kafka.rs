@@ -29,8 +29,10 @@ const PORT: u16 = 9092;
 #[derive(Debug)]
 pub enum Trouble {
     /// No answer: whatever was asked may have happened.
+    #[expect(dead_code, reason = "shown when a test fails")]
     Unanswered(RpcError),
     /// A Kafka error.
+    #[expect(dead_code, reason = "shown when a test fails")]
     Code(ErrorCode),
     /// The metadata names no leader, or nobody gave any.
     NoLeader,
@@ -178,13 +180,12 @@ impl Kafka {
         };
         let request = CreateTopicsRequest { topics: vec![topic], timeout_ms: 2000, validate_only: false };
         loop {
-            match self.any_peer().call(&request, 7, LIMIT).await {
-                Ok(answer) => match ErrorCode::from_wire(answer.topics[0].error_code) {
+            if let Ok(answer) = self.any_peer().call(&request, 7, LIMIT).await {
+                match ErrorCode::from_wire(answer.topics[0].error_code) {
                     ErrorCode::None | ErrorCode::TopicAlreadyExists => break,
                     ErrorCode::NotController | ErrorCode::RequestTimedOut | ErrorCode::InvalidReplicationFactor => {}
                     code => panic!("{name} cannot be created: {} {:?}", code.name(), answer.topics[0].error_message),
-                },
-                Err(_) => {}
+                }
             }
             sleep(Duration::from_millis(50)).await;
         }

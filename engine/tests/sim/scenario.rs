@@ -312,7 +312,9 @@ impl Run {
             Fault::BucketDown => cluster.bucket.change_faults(|faults| faults.reach = Reach::Down),
             Fault::BucketDownFor(number) => {
                 let name = cluster.brokers[*number].machine.name();
-                cluster.bucket.change_faults(|faults| drop(faults.cut_clients.insert(name)));
+                cluster.bucket.change_faults(|faults| {
+                    faults.cut_clients.insert(name);
+                });
             }
             Fault::HideNext(number, count) => self.hide_next(*number, *count),
             Fault::LosePutReplies(count) => cluster.bucket.change_faults(|f| f.next_lost_put_replies = *count),
@@ -358,7 +360,7 @@ impl Run {
     fn hide_next(&self, number: usize, count: u64) {
         let id = format!("/wal/{}/", self.cluster.brokers[number].id);
         let keys = self.cluster.bucket.keys();
-        let Some(last) = keys.iter().map(ObjectKey::as_str).filter(|key| key.contains(&id)).next_back() else { return };
+        let Some(last) = keys.iter().map(ObjectKey::as_str).rfind(|key| key.contains(&id)) else { return };
         let (stream, sequence) = last.rsplit_once('/').expect("names of objects have slashes");
         let sequence: u64 = sequence.parse().expect("they end with a number");
         self.cluster.bucket.change_faults(|faults| {
