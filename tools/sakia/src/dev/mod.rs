@@ -271,12 +271,7 @@ fn stop_some(processes: &mut [Process], chosen: impl Fn(&Process) -> bool, withi
 }
 
 /// What a second terminal restarted stops by itself; its ports say when.
-fn wait_for_restarted(
-    processes: &[Process],
-    layout: &Layout,
-    chosen: impl Fn(Member) -> bool,
-    until: Instant,
-) {
+fn wait_for_restarted(processes: &[Process], layout: &Layout, chosen: impl Fn(Member) -> bool, until: Instant) {
     let elsewhere = |process: &&Process| chosen(process.member) && !process.ended_well();
     let members: Vec<Member> = processes.iter().filter(elsewhere).map(|process| process.member).collect();
     wait_for_ports(layout, &members, until);
