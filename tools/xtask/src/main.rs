@@ -97,12 +97,12 @@ fn sim(arguments: &mut Arguments, steps: &mut Steps) -> Result<(), String> {
     if let Some(seed) = arguments.number("--seed")? {
         command = command.variable("SAKIA_SIM_SEED", seed);
         if arguments.flag("--trace") {
-            command = command.variable("RUST_LOG", "debug").variable("SAKIA_SIM_TRACE", 1);
+            command = command.variable("SAKIA_SIM_TRACE", "debug");
         }
     } else {
         let seeds = arguments.number("--seeds")?.ok_or("sim needs --seeds N or --seed X")?;
-        command = command.variable("SAKIA_SIM_SEEDS", seeds);
-        command = command.variable("SAKIA_SIM_START", arguments.number("--start")?.unwrap_or(0));
+        command = command.variable("SAKIA_SIM_SEEDS", seeds).variable("SAKIA_SIM_ALL", 1);
+        command = command.variable("SAKIA_SIM_START", arguments.number("--start")?.unwrap_or(1));
     }
     steps.tests("simulation", command);
     Ok(())
