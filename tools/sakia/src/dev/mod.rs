@@ -32,8 +32,6 @@ use crate::stop;
 const READY_WITHIN: Duration = Duration::from_secs(60);
 /// Between two looks at processes and ports.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How long the ports of a killed process may seem taken: the kernel takes down its ring a little after the process.
-const PORTS_FREE_WITHIN: Duration = Duration::from_secs(1);
 /// Each part of stopping; together below 10 s.
 const BROKERS_STOP_WITHIN: Duration = Duration::from_secs(7);
 const OTHERS_STOP_WITHIN: Duration = Duration::from_secs(1);
@@ -171,16 +169,6 @@ fn ports_are_free(layout: &Layout, member: Member) -> Result<(), Failure> {
     Ok(())
 }
 
-fn wait_until_free(layout: &Layout, member: Member) -> Result<(), Failure> {
-    let deadline = Instant::now() + PORTS_FREE_WITHIN;
-    loop {
-        match ports_are_free(layout, member) {
-            Err(_) if Instant::now() < deadline => thread::sleep(LOOK_EVERY),
-            result => return result,
-        }
-    }
-}
-
 fn write_properties(layout: &Layout, overrides: &[String]) -> Result<(), Failure> {
     for member in Member::ALL {
         let Some(mut texts) = layout.properties(member) else { continue };
@@ -308,7 +296,7 @@ fn restart(node: u16, layout: &Layout, arguments: &DevArguments) -> Result<(), F
         )));
     }
     wait_for_ports(layout, &[member], Instant::now() + PORTS_FREE_WITHIN);
-    wait_until_free(layout, member)?;
+    ports_are_free(layout, member)?;
     let (heard, words) = mpsc::channel();
     stop::on_signal(heard.clone(), || Word::Stop).map_err(Failure::failed)?;
     stop_with_owner(layout, heard)?;
