@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use sakia_protocol::batch::crc;
 use sakia_protocol::ids::PartitionKey;
 use smallvec::smallvec;
 
@@ -41,7 +42,7 @@ fn continues(last: &PlannedSlice, range: &ReadyRange) -> bool {
 
 fn append(last: &mut PlannedSlice, range: ReadyRange) {
     assert_eq!(last.key, range.key, "a slice belongs to one partition");
-    last.crc32c = crc32c::crc32c_combine(last.crc32c, range.crc32c, range.bytes.len());
+    last.crc32c = crc::combine(last.crc32c, range.crc32c, range.bytes.len());
     last.next = range.next;
     last.max_timestamp_ms = last.max_timestamp_ms.max(range.max_timestamp_ms);
     last.log_start = last.log_start.max(range.log_start);
