@@ -15,9 +15,11 @@ use sakia_remote::object::read_head;
 use sakia_remote::pack::{Offered, PackSettings, Packer, ReadyRange};
 
 const SLICES: i32 = 100;
+/// Ranges of one busy partition that become one slice: its batches, as they came.
+const NEIGHBOURS: i64 = 32;
 
 fn main() {
-    let ranges: Vec<ReadyRange> = (0..SLICES).map(range).collect();
+    let ranges: Vec<ReadyRange> = (0..SLICES).map(|number| range(number, 0, 5 << 10)).collect();
     let bytes: usize = ranges.iter().map(|range| range.bytes.len()).sum();
     let space = KeySpace::new("bench", "incarnation");
     time("pack and freeze, 100 slices of 5 KiB", Per::Things(ranges.len()), || {
@@ -29,6 +31,11 @@ fn main() {
     time("one attempt's request, 100 parts", Per::Step, || {
         black_box(object.put());
     });
+    let neighbours: Vec<ReadyRange> = (0..NEIGHBOURS).map(|number| range(0, number, 16 << 10)).collect();
+    time("pack and freeze, 32 ranges of 16 KiB, one partition", Per::Things(neighbours.len()), || {
+        black_box(freeze(&space, &neighbours));
+    });
+    assert_eq!(freeze(&space, &neighbours).slices().len(), 1, "neighbours are joined");
     let head = object.head().clone();
     println!("{:<52} {:>12} B", "head of 100 slices", head.len());
     time("head: checks", Per::Step, || {
@@ -57,13 +64,13 @@ fn freeze(space: &KeySpace, ranges: &[ReadyRange]) -> FrozenObject {
     FrozenObject::new(space, identity, plan)
 }
 
-/// One batch of 5 KiB.
-fn range(partition: i32) -> ReadyRange {
-    let value = vec![7; 5 << 10];
+/// One batch of one record.
+fn range(partition: i32, base: i64, value_bytes: usize) -> ReadyRange {
+    let value = vec![7; value_bytes];
     let mut batch = BatchBuilder::new(Compression::None);
     batch.push(NewRecord { timestamp_ms: 1_000_000, value: Some(&value), ..Default::default() });
     let batch = batch.build();
-    let (base, leader_epoch) = (Offset::new(1000), LeaderEpoch::new(1));
+    let (base, leader_epoch) = (Offset::new(base), LeaderEpoch::new(1));
     let bytes: Bytes = batch.place(base, leader_epoch, StampedTime::FromRecords).to_bytes();
     ReadyRange {
         key: PartitionKey { topic_id: Uuid::from_bytes([7; 16]), partition: PartitionIndex::new(partition) },
