@@ -118,7 +118,7 @@ struct Plan {
 
 impl Plan {
     fn of(arguments: &BaselineArguments) -> Self {
-        let target = machine::repository().join("target");
+        let target = machine::target();
         let or = |path: &Option<PathBuf>, name: &str| path.clone().unwrap_or_else(|| target.join(name));
         Self {
             rounds: if arguments.quick { 1 } else { arguments.rounds },

@@ -16,6 +16,11 @@ pub(crate) fn repository() -> PathBuf {
     crate_folder().parent().map(Path::to_path_buf).expect("the crate lies in the repository")
 }
 
+/// Where builds lie, and jars.
+pub(crate) fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository().join("target"), PathBuf::from)
+}
+
 /// `{cores, processor, memory_gib, kernel}`.
 pub(crate) fn describe() -> Value {
     let cores = std::thread::available_parallelism().map(usize::from).unwrap_or(0);
@@ -45,6 +50,12 @@ pub(crate) fn commit() -> String {
 /// Date and time in UTC, as `2026-01-31T12-00-00`: fit for a file's name.
 pub(crate) fn stamp() -> String {
     printed("date", &["-u", "+%Y-%m-%dT%H-%M-%S"])
+}
+
+/// The first digits of a file's checksum: which binary was measured, whatever is checked out by now.
+pub(crate) fn sha256(file: &Path) -> String {
+    let printed = printed("sha256sum", &[&file.display().to_string()]);
+    printed.get(..16).unwrap_or_default().to_owned()
 }
 
 fn printed(program: &str, arguments: &[&str]) -> String {

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::{Cluster, Folder, READY_WITHIN, loopback};
 use crate::failure::Failure;
+use crate::machine;
 use crate::process::{EndBy, Process};
 
 /// Starts it afresh in `folder`, waits until it says `ready`.
@@ -38,7 +39,10 @@ pub(super) fn start(binary: &Path, folder: &Path, port_base: u16) -> Result<Clus
     let bucket_line = text.lines().find(|line| line.starts_with("bucket    PUT")).unwrap_or_default();
     let pages =
         vec![("broker 1".to_owned(), loopback(port_base + 644)), ("broker 2".to_owned(), loopback(port_base + 744))];
-    let remarks = json!({ "bucket": bucket_line.trim_start_matches("bucket").trim() });
+    let remarks = json!({
+        "bucket": bucket_line.trim_start_matches("bucket").trim(),
+        "binary_sha256": machine::sha256(binary),
+    });
     let mut cluster = Cluster { processes: vec![process], _folder: guard, pids, bootstrap: brokers[0], pages, remarks };
     cluster.wait_until_ready(&brokers)?;
     Ok(cluster)
