@@ -54,6 +54,12 @@ pub const FETCH_BYTES_MAX: usize = 55 << 20;
 /// Longest wait of a consumer's fetch, whatever it asks for.
 pub const FETCH_WAIT_MAX: Duration = Duration::from_secs(600);
 
+/// Bytes of objects that one fetcher reads at a time. At the bound its next fetch waits.
+pub const READING_BYTES_MAX: u64 = 64 << 20;
+
+/// How long a fetch waits for reads to end: it also reports what was stored, and a read may be tried again for a while.
+pub const READING_WAIT: Duration = Duration::from_millis(100);
+
 /// A new high watermark alone answers a follower's fetch after this wait (R9).
 pub const HIGH_WATERMARK_WAKE: Duration = Duration::from_millis(5);
 

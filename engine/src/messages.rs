@@ -21,6 +21,7 @@ use sakia_remote::object::SliceHeader;
 use sakia_remote::pack::ReadyRange;
 use sakia_remote::{ObjectReference, ReferencedObject};
 
+use crate::fetcher::Place;
 use crate::groups::{GroupAnswer, GroupRequest};
 use crate::log::AtLeastOne;
 use crate::replication::GetFailure;
@@ -485,6 +486,8 @@ pub struct WantedObject {
     pub object: ReferencedObject,
     /// Who wants its slices, by key.
     pub wanted: Arc<[WantedSlice]>,
+    /// Counts the read as under way until it is dropped.
+    pub place: Place,
 }
 
 /// A partition that wants its slice.

@@ -6,6 +6,7 @@
 //! Invariant: a fetcher fetches only from stored ends (R1), and hands on a row only under the generation for which it was
 //! asked (R7).
 
+mod reading;
 mod session;
 
 use std::cell::{Cell, RefCell};
@@ -18,6 +19,9 @@ use sakia_protocol::ids::{BrokerId, PartitionKey};
 use crate::messages::{FetcherMessage, Followed};
 use crate::shard::Shard;
 use crate::wake::Wake;
+
+pub use reading::Place;
+use reading::Reading;
 
 /// The fetchers that live on one shard.
 #[derive(Default)]
@@ -39,6 +43,8 @@ struct Fetcher {
     wake: Wake,
     /// The session is to be ended: what it handed out was dropped here.
     anew: Cell<bool>,
+    /// What is read from the bucket, over all sessions.
+    reading: Reading,
 }
 
 impl Fetchers {
@@ -80,8 +86,13 @@ impl Fetchers {
     fn of(&self, shard: &Rc<Shard>, leader: BrokerId) -> Rc<Fetcher> {
         let mut fetchers = self.by_leader.borrow_mut();
         let fetcher = fetchers.entry(leader).or_insert_with(|| {
-            let fetcher =
-                Rc::new(Fetcher { leader, entries: RefCell::default(), wake: Wake::default(), anew: Cell::new(false) });
+            let fetcher = Rc::new(Fetcher {
+                leader,
+                entries: RefCell::default(),
+                wake: Wake::default(),
+                anew: Cell::new(false),
+                reading: Reading::default(),
+            });
             spawn(Class::Foreground, session::run(shard.clone(), fetcher.clone())).detach();
             fetcher
         });

@@ -116,6 +116,7 @@ async fn keep(shard: &Rc<Shard>, fetcher: &Rc<Fetcher>, peer: &Rc<Peer>) -> Ende
             return Ended::Anew;
         }
         if under_way.is_empty() {
+            fetcher.reading.room().await;
             match fetch(shard, fetcher, peer) {
                 Some(fetch) => under_way.push_back(fetch),
                 None if fetcher.entries.borrow().is_empty() => return Ended::Idle,
@@ -142,6 +143,7 @@ async fn keep(shard: &Rc<Shard>, fetcher: &Rc<Fetcher>, peer: &Rc<Peer>) -> Ende
             }
             Either::Right(()) => {
                 sleep(GATHER).await;
+                fetcher.reading.room().await;
                 if let Some(fetch) = fetch(shard, fetcher, peer) {
                     under_way.push_back(fetch);
                 }
@@ -225,7 +227,7 @@ async fn take(
     }
     if let Some(wal) = &response.sakia_wal {
         let wal = WalResponse::decode(wal).map_err(|error| format!("bad object path field: {error}"))?;
-        read_objects(shard, asked, wal).await;
+        read_objects(shard, fetcher, asked, wal).await;
     }
     let mut by_shard: BTreeMap<ShardId, Vec<Replicated>> = BTreeMap::new();
     for topic in response.responses {
@@ -295,7 +297,12 @@ fn rest(fetcher: &Fetcher, followed: &Followed) {
 }
 
 /// One GET per object: everything followed here may want a slice of it.
-async fn read_objects(shard: &Rc<Shard>, asked: &BTreeMap<PartitionKey, Followed>, wal: WalResponse) {
+async fn read_objects(
+    shard: &Rc<Shard>,
+    fetcher: &Fetcher,
+    asked: &BTreeMap<PartitionKey, Followed>,
+    wal: WalResponse,
+) {
     let Some(combiner) = shard.addresses.combiner.as_ref().filter(|_| !wal.objects.is_empty()) else { return };
     let wanted: Arc<[WantedSlice]> = asked
         .values()
@@ -307,7 +314,10 @@ async fn read_objects(shard: &Rc<Shard>, asked: &BTreeMap<PartitionKey, Followed
             stored: followed.stored,
         })
         .collect();
-    let objects = wal.objects.into_iter().map(|object| WantedObject { object, wanted: wanted.clone() });
+    let objects = wal.objects.into_iter().map(|object| {
+        let place = fetcher.reading.place(u64::from(object.get_end));
+        WantedObject { object, wanted: wanted.clone(), place }
+    });
     let _ = combiner.send(CombinerMessage::Get(objects.collect())).await;
 }
 

@@ -12,7 +12,7 @@ use sakia_protocol::ids::{BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionK
 use sakia_remote::ObjectReference;
 
 use super::leader::LeaderState;
-use super::limits::REFERENCES_PER_REPLY_MAX;
+use super::limits::{HANDED_BYTES_MAX, REFERENCES_PER_REPLY_MAX};
 use super::progress::{HandedBy, Progress, SessionStamp};
 use super::truncation::{EpochEnd, Lineage, diverging};
 use super::upload::{UploadProgress, UploadQueue};
@@ -185,6 +185,9 @@ pub fn plan(fetch: &CheckedFetch, situation: Situation<'_>, budget: &mut ReplyBu
             return bytes(fetch.end, stored.min(next.max(fetch.end)), BytesReason::BytesUntil);
         }
         Given::UnderWay { by: HandedBy::Bytes, until, .. } => return Plan::Empty { until: Some(until) },
+        Given::UnderWay { next, until, .. } if is_handed_enough(fetch.end, next, situation) => {
+            return Plan::Empty { until: Some(until) };
+        }
         Given::UnderWay { next, .. } => next,
     };
     if wants_bytes_now(fetch) {
@@ -199,6 +202,16 @@ pub fn plan(fetch: &CheckedFetch, situation: Situation<'_>, budget: &mut ReplyBu
         return if admitted.is_empty() { Plan::Empty { until: None } } else { Plan::References(admitted) };
     }
     without_references(fetch, from, upload, situation)
+}
+
+/// Whether as much is under way by reference as a follower can keep.
+fn is_handed_enough(end: Offset, next: Offset, situation: Situation<'_>) -> bool {
+    let slices = situation.index.references_from(situation.key, end).take_while(|slice| slice.base < next);
+    let mut bytes = 0;
+    slices.into_iter().any(|slice| {
+        bytes += usize::try_from(slice.len()).expect("32 bits fit");
+        bytes >= HANDED_BYTES_MAX
+    })
 }
 
 fn wants_bytes_now(fetch: &ReplicaFetch) -> bool {

@@ -25,6 +25,10 @@ pub const REFERENCES_PER_REPLY_MAX: usize = 1024;
 /// dropped and asked for again.
 pub const WAITING_BYTES_MAX: usize = 32 << 20;
 
+/// Bytes of one partition that a follower is given as references and has not stored. At the bound the next ones wait for its
+/// next fetch: it could not keep more while the first of them is late.
+pub const HANDED_BYTES_MAX: usize = 16 << 20;
+
 /// Slices that one followed partition keeps so. At the bound as above.
 pub const WAITING_SLICES_MAX: usize = 256;
 
@@ -43,5 +47,6 @@ pub const GET_RETRY_MIN: Duration = Duration::from_millis(20);
 /// Longest wait between two attempts of a GET.
 pub const GET_RETRY_MAX: Duration = Duration::from_millis(250);
 
+const _: () = assert!(HANDED_BYTES_MAX <= WAITING_BYTES_MAX / 2);
 const _: () = assert!(BREAKER_OPEN_MIN.as_millis() <= BREAKER_OPEN_MAX.as_millis());
 const _: () = assert!(GET_RETRY_MIN.as_millis() <= GET_RETRY_MAX.as_millis());

@@ -208,3 +208,33 @@ fn slices_of_an_older_epoch_come_as_bytes() {
     case.upload().lend(at(20), ms(0));
     assert_eq!(case.ask(fetch(OTHER, (1, 1), 0), 1), bytes(0, 10, BytesReason::Behind));
 }
+
+#[test]
+fn a_follower_is_given_no_more_than_it_can_keep() {
+    let megabytes = |sequence: u64, base: i64| {
+        let whole = ObjectReference { object_length: 8 << 20, ..object(sequence) };
+        IndexedSlice { object: whole, start: 200, end: 8 << 20, ..slice(sequence, base, base + 10) }
+    };
+    let mut case = Case::new(100);
+    case.upload().lend(at(100), ms(0));
+    for number in 0..10 {
+        case.publish(megabytes(number, i64::try_from(number).expect("few") * 10));
+    }
+    let (mut given, mut end) = (0, 0);
+    for request in 1..40 {
+        let mut budget = ReplyBudget::new(1 << 20);
+        match case.ask_within(fetch(OTHER, (1, request), end), request, &mut budget) {
+            Plan::References(slices) => given += slices.len(),
+            Plan::Empty { .. } => {
+                assert!((1..=3).contains(&given), "{given} objects of 8 MiB are under way");
+                end += 10;
+                given -= 1;
+            }
+            Plan::Bytes { .. } => panic!("references are the rule"),
+        }
+        if end == 100 {
+            return;
+        }
+    }
+    panic!("the follower gets everything, a few at a time; it is at {end}");
+}
