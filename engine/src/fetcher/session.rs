@@ -63,9 +63,11 @@ pub(super) async fn run(shard: Rc<Shard>, fetcher: Rc<Fetcher>) {
         match connect(&shard, &fetcher) {
             Some(peer) => {
                 fetcher.anew.set(false);
+                let began = now();
                 let ended = keep(&shard, &fetcher, &peer).await;
                 debug!(leader = %fetcher.leader, "replica session ended: {ended}");
-                if ended == Ended::Anew {
+                // At once, unless what it began anew for comes again and again.
+                if ended == Ended::Anew && now() - began >= RECONNECT {
                     continue;
                 }
             }
