@@ -410,6 +410,32 @@ fn what_the_folder_said_of_an_earlier_topic_is_not_believed_of_a_new_one() {
     });
 }
 
+#[test]
+fn a_broker_about_to_stop_appends_nothing_more_and_says_so_when_its_followers_have_everything() {
+    let rig = Rig::new(2, FolderState::default());
+    let broker = rig.broker.clone();
+    let key = key_on(1, 1);
+    rig.run(async move {
+        broker.image(&[0, 1], &[topic(key, record(ME, 1, 0, &[ME, OTHER]))]).await;
+        broker.produce(key, 3, Acks::Leader).await.expect("it is stored");
+        let (reply, mut handed_over) = oneshot();
+        broker.tell(1, ShardMessage::HandOver { reply }).await;
+        let (reply, answer) = oneshot();
+        let batches = vec![ProduceBatch { row: 0, key, batch: batch(1) }];
+        let order = ProduceOrder { batches, acks: Acks::Leader, timeout: Duration::from_secs(1), reply };
+        broker.tell(1, ShardMessage::Produce(order)).await;
+        let refused = answer.await.expect("the shard runs").remove(0).outcome.expect_err("nothing more is appended");
+        assert_eq!((refused.code, refused.leader), (ErrorCode::NotLeaderOrFollower, None));
+        broker.fetch(key, 0, replica(1)).await;
+        assert!(timeout(Duration::from_secs(1), &mut handed_over).await.is_err(), "the follower has nothing yet");
+        broker.fetch(key, 3, replica(2)).await;
+        handed_over.await.expect("the follower has it all");
+        let (reply, nothing_led) = oneshot();
+        broker.tell(0, ShardMessage::HandOver { reply }).await;
+        nothing_led.await.expect("at once");
+    });
+}
+
 /// Waits for a proposal of the ISR.
 async fn proposal(control: &mut Receiver<ControlMessage>) -> (IsrProposal, Reply<Vec<(PartitionKey, ErrorCode)>>) {
     loop {
