@@ -113,7 +113,7 @@ impl std::fmt::Display for Ended {
 }
 
 async fn keep(shard: &Rc<Shard>, fetcher: &Rc<Fetcher>, peer: &Rc<Peer>) -> Ended {
-    info!(leader = %fetcher.leader, "replica session begins");
+    let mut answered = false;
     let mut under_way: VecDeque<UnderWay> = VecDeque::new();
     loop {
         if fetcher.anew.take() {
@@ -144,6 +144,9 @@ async fn keep(shard: &Rc<Shard>, fetcher: &Rc<Fetcher>, peer: &Rc<Peer>) -> Ende
                 let asked = under_way.pop_front().expect("it was answered").asked;
                 match answer {
                     Ok(response) => {
+                        if !std::mem::replace(&mut answered, true) {
+                            info!(leader = %fetcher.leader, "replica session stands");
+                        }
                         if let Err(why) = take(shard, fetcher, &asked, response, peer).await {
                             return Ended::Failed(why);
                         }
