@@ -46,6 +46,7 @@ const FAULTS: &[(&str, &str, &[&str])] = &[
     ("kill -9", "kill.py", &["--rounds", "4"]),
     ("bucket trouble", "bucket.py", &[]),
     ("controller killed", "controller.py", &["--kills", "3"]),
+    ("planned restarts", "rolling.py", &[]),
 ];
 
 /// One of the jars of Apache Kafka's own tools.
