@@ -224,6 +224,6 @@ mod tests {
             drop(sender);
             waiting.await
         });
-        assert_eq!(done.expect("it ends"), true);
+        assert!(done.expect("it ends"));
     }
 }

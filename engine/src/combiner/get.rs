@@ -14,8 +14,8 @@ use sakia_remote::StoreError;
 use sakia_remote::get::{GetError, SliceBytes, Wanted, open_wanted};
 use tracing::warn;
 
-use super::{Combiner, Matter};
 use super::put::micros;
+use super::{Combiner, Matter};
 use crate::messages::{Replicated, ReplicatedBytes, ShardMessage, WantedObject, WantedSlice};
 use crate::replication::get_trouble::{BreakerView, FailureTime};
 use crate::replication::{Admission, GetFailure, GetTrouble, GetVerdict};
