@@ -12,7 +12,6 @@ mod session;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::time::Duration;
 
 use sakia_io::{Class, Moment, spawn};
 use sakia_protocol::ids::{BrokerId, PartitionKey};
@@ -34,8 +33,6 @@ pub struct Fetchers {
 struct Entry {
     followed: Followed,
     resting_until: Option<Moment>,
-    /// How long it rests after the next one.
-    rest: Duration,
 }
 
 /// The fetcher of one leader.
@@ -66,7 +63,7 @@ impl Fetchers {
                     let same = known.followed.generation == followed.generation;
                     known.resting_until.filter(|_| same)
                 });
-                entries.insert(followed.key, Entry { followed, resting_until, rest: session::REST });
+                entries.insert(followed.key, Entry { followed, resting_until });
             }
             FetcherMessage::Unfollow { key, generation } => {
                 let mut entries = fetcher.entries.borrow_mut();

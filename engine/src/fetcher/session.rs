@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sakia_io::{Class, Task, now, random_u64, sleep, sleep_until, spawn, timeout};
+use sakia_io::{Class, Task, now, random_u64, sleep, spawn, timeout};
 use sakia_protocol::api::error::ErrorCode;
 use sakia_protocol::ids::{BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionKey};
 use sakia_protocol::messages::fetch::{
@@ -39,10 +39,8 @@ const FETCHES_MAX: usize = 2;
 /// Stored ends are gathered for this long before they are reported: one object's slices are stored together.
 const GATHER: Duration = Duration::from_micros(300);
 
-/// Rest of a partition whose row was refused: newer metadata is on its way, to us or to the leader. It doubles with each
-/// refusal up to the second, until the owner says something about the partition.
-pub(super) const REST: Duration = Duration::from_millis(50);
-const REST_MAX: Duration = Duration::from_secs(1);
+/// Rest of a partition whose row was refused: newer metadata is on its way, to us or to the leader.
+const REST: Duration = Duration::from_millis(50);
 
 /// Pause before a lost connection is tried again; half of it is jitter.
 const RECONNECT: Duration = Duration::from_millis(100);
@@ -63,11 +61,9 @@ pub(super) async fn run(shard: Rc<Shard>, fetcher: Rc<Fetcher>) {
         match connect(&shard, &fetcher) {
             Some(peer) => {
                 fetcher.anew.set(false);
-                let began = now();
                 let ended = keep(&shard, &fetcher, &peer).await;
                 debug!(leader = %fetcher.leader, "replica session ended: {ended}");
-                // At once, unless what it began anew for comes again and again.
-                if ended == Ended::Anew && now() - began >= RECONNECT {
+                if ended == Ended::Anew {
                     continue;
                 }
             }
@@ -113,7 +109,7 @@ impl std::fmt::Display for Ended {
 }
 
 async fn keep(shard: &Rc<Shard>, fetcher: &Rc<Fetcher>, peer: &Rc<Peer>) -> Ended {
-    let mut answered = false;
+    info!(leader = %fetcher.leader, "replica session begins");
     let mut under_way: VecDeque<UnderWay> = VecDeque::new();
     loop {
         if fetcher.anew.take() {
@@ -132,21 +128,12 @@ async fn keep(shard: &Rc<Shard>, fetcher: &Rc<Fetcher>, peer: &Rc<Peer>) -> Ende
         }
         let full = under_way.len() >= FETCHES_MAX;
         let first = under_way.front_mut().expect("a fetch is under way");
-        let moved = async {
-            if full {
-                pending::<()>().await;
-            }
-            // A refused row is asked for again when its rest is over: the fetch under way may be parked without it.
-            either(fetcher.wake.wait(), rest_is_over(fetcher)).await
-        };
+        let moved = async { if full { pending::<()>().await } else { fetcher.wake.wait().await } };
         match either(&mut first.answer, moved).await {
             Either::Left(answer) => {
                 let asked = under_way.pop_front().expect("it was answered").asked;
                 match answer {
                     Ok(response) => {
-                        if !std::mem::replace(&mut answered, true) {
-                            info!(leader = %fetcher.leader, "replica session stands");
-                        }
                         if let Err(why) = take(shard, fetcher, &asked, response, peer).await {
                             return Ended::Failed(why);
                         }
@@ -154,7 +141,7 @@ async fn keep(shard: &Rc<Shard>, fetcher: &Rc<Fetcher>, peer: &Rc<Peer>) -> Ende
                     Err(error) => return Ended::Failed(error.to_string()),
                 }
             }
-            Either::Right(_) => {
+            Either::Right(()) => {
                 sleep(GATHER).await;
                 fetcher.reading.room().await;
                 if let Some(fetch) = fetch(shard, fetcher, peer) {
@@ -162,15 +149,6 @@ async fn keep(shard: &Rc<Shard>, fetcher: &Rc<Fetcher>, peer: &Rc<Peer>) -> Ende
                 }
             }
         }
-    }
-}
-
-/// Waits for the first of the partitions that rest now.
-async fn rest_is_over(fetcher: &Fetcher) {
-    let first = fetcher.entries.borrow().values().filter_map(|entry| entry.resting_until).min();
-    match first {
-        Some(until) => sleep_until(until).await,
-        None => pending().await,
     }
 }
 
@@ -314,8 +292,7 @@ fn rest(fetcher: &Fetcher, followed: &Followed) {
     if let Some(entry) = fetcher.entries.borrow_mut().get_mut(&followed.key)
         && entry.followed.generation == followed.generation
     {
-        entry.resting_until = Some(now() + entry.rest);
-        entry.rest = (entry.rest * 2).min(REST_MAX);
+        entry.resting_until = Some(now() + REST);
     }
 }
 
