@@ -45,9 +45,6 @@ struct Fetcher {
     anew: Cell<bool>,
     /// What is read from the bucket, over all sessions.
     reading: Reading,
-    /// Sessions begun, and fetches sent in all of them: the leader tells by them which fetch is the younger one (R11).
-    sessions: Cell<u64>,
-    fetches: Cell<u64>,
 }
 
 impl Fetchers {
@@ -95,8 +92,6 @@ impl Fetchers {
                 wake: Wake::default(),
                 anew: Cell::new(false),
                 reading: Reading::default(),
-                sessions: Cell::new(0),
-                fetches: Cell::new(0),
             });
             spawn(Class::Foreground, session::run(shard.clone(), fetcher.clone())).detach();
             fetcher

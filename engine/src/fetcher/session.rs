@@ -17,7 +17,7 @@ use sakia_protocol::messages::fetch::{
     FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData, ReplicaState,
 };
 use sakia_protocol::messages::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
-use sakia_remote::wal_tag::{BytesUntil, FetchPlace, WalRequest, WalResponse, Wants};
+use sakia_remote::wal_tag::{BytesUntil, WalRequest, WalResponse, Wants};
 use tracing::{debug, info, warn};
 
 use super::Fetcher;
@@ -61,7 +61,6 @@ pub(super) async fn run(shard: Rc<Shard>, fetcher: Rc<Fetcher>) {
         match connect(&shard, &fetcher) {
             Some(peer) => {
                 fetcher.anew.set(false);
-                fetcher.sessions.set(fetcher.sessions.get() + 1);
                 let ended = keep(&shard, &fetcher, &peer).await;
                 debug!(leader = %fetcher.leader, "replica session ended: {ended}");
                 if ended == Ended::Anew {
@@ -167,7 +166,7 @@ fn fetch(shard: &Rc<Shard>, fetcher: &Rc<Fetcher>, peer: &Rc<Peer>) -> Option<Un
     if asked.is_empty() {
         return None;
     }
-    let request = request(shard, fetcher, &asked)?;
+    let request = request(shard, &asked)?;
     let patience = shard.settings.replica.fetch_wait_max * 2 + Duration::from_secs(5);
     let peer = peer.clone();
     let answer = spawn(Class::Foreground, async move { peer.call(&request, FETCH_VERSION, patience).await });
@@ -175,7 +174,7 @@ fn fetch(shard: &Rc<Shard>, fetcher: &Rc<Fetcher>, peer: &Rc<Peer>) -> Option<Un
 }
 
 /// `None` while this broker is not registered: the leader takes state only from a registration (R11).
-fn request(shard: &Shard, fetcher: &Fetcher, asked: &BTreeMap<PartitionKey, Followed>) -> Option<FetchRequest> {
+fn request(shard: &Shard, asked: &BTreeMap<PartitionKey, Followed>) -> Option<FetchRequest> {
     let replica_epoch: BrokerEpoch = shard.registration()?;
     let settings = &shard.settings.replica;
     let mut topics: Vec<FetchTopic> = Vec::new();
@@ -203,9 +202,7 @@ fn request(shard: &Shard, fetcher: &Fetcher, asked: &BTreeMap<PartitionKey, Foll
     let bytes_until =
         asked.values().filter_map(|followed| Some(BytesUntil { key: followed.key, offset: followed.bytes_until? }));
     let wants = if shard.bucket_is_usable() { Wants::References } else { Wants::Bytes };
-    fetcher.fetches.set(fetcher.fetches.get() + 1);
-    let place = FetchPlace { session: fetcher.sessions.get(), number: fetcher.fetches.get() };
-    let wal = WalRequest { place, wants, bytes_until: bytes_until.collect() };
+    let wal = WalRequest { wants, bytes_until: bytes_until.collect() };
     Some(FetchRequest {
         max_wait_ms: i32::try_from(settings.fetch_wait_max.as_millis()).unwrap_or(i32::MAX),
         min_bytes: 1,
