@@ -69,6 +69,10 @@ const _: () = assert!(MESSAGES_PER_TURN <= SHARD_MAILBOX);
 /// What one produced batch may decompress to. Above it the batch is refused: a small bomb must not fill memory.
 pub const DECOMPRESSED_BYTES_MAX: usize = 64 << 20;
 
+/// How long a stopping broker waits until its followers have everything: longer than `remote.wal.fallback.after.ms` usually
+/// is. After it the broker stops all the same; what only it stored (acks=1) is then lost to the next leader.
+pub const HAND_OVER_LIMIT: Duration = Duration::from_secs(2);
+
 /// How long each thread of a process may take to stop cleanly. After it the process ends anyway, and the next start
 /// recovers.
 pub const STOP_LIMIT: Duration = Duration::from_secs(3);

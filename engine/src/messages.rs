@@ -438,6 +438,9 @@ pub enum ShardMessage {
     Release { key: PartitionKey, reply: Reply<()> },
     /// What the checkpoint files are to hold of this shard.
     Checkpoint { reply: Reply<ShardCheckpoint> },
+    /// The broker is about to stop: append nothing more for producers. Answered once everything appended here is committed,
+    /// so that whoever leads next has it, whatever its acks.
+    HandOver { reply: Reply<()> },
     /// End the shard cleanly: logs are written and closed. The answer is what the checkpoint files are to hold.
     Stop { reply: Reply<ShardCheckpoint> },
     /// End the shard at once: the process cannot go on, and nothing more may be acknowledged (R6).

@@ -66,24 +66,7 @@ pub(crate) fn run(arguments: &BaselineArguments) -> Result<(), Failure> {
     let run = facts();
     println!("{}", Value::Object(run.clone()));
     let clusters = Clusters::start(&plan)?;
-    let meter = Meter::new()?;
-    println!("warming up");
-    let mut samples: Vec<(Load, Sample)> = Vec::new();
-    for round in 0..=plan.rounds {
-        let amount = if round == 0 { plan.warm_up() } else { plan.amount };
-        for load in LOADS {
-            for side in &plan.sides {
-                let target = Target { cluster: clusters.of(*side), side: *side, round, libs: &plan.libs };
-                let sample = measure(target, load, amount, meter)?;
-                if round == 0 {
-                    continue;
-                }
-                println!("round {round} {} {}: {}", load.name(), side.name(), brief(&sample));
-                keep(&plan, &run, target.cluster, load, &sample)?;
-                samples.push((load, sample));
-            }
-        }
-    }
+    let samples = all_rounds(&plan, &run, &clusters).map_err(|why| clusters.explain(why))?;
     for load in LOADS {
         let of_load = samples.iter().filter(|(of, _)| *of == load);
         let of_load: Vec<Sample> = of_load.map(|(_, sample)| sample.clone()).collect();
@@ -92,6 +75,29 @@ pub(crate) fn run(arguments: &BaselineArguments) -> Result<(), Failure> {
     let (before, now) = (&run["load_before"], machine::load());
     println!("\nmedians over {} round(s); load of the machine was {before} before, is {now}", plan.rounds);
     Ok(())
+}
+
+fn all_rounds(plan: &Plan, run: &Map<String, Value>, clusters: &Clusters) -> Result<Vec<(Load, Sample)>, Failure> {
+    let meter = Meter::new()?;
+    println!("warming up");
+    let mut samples = Vec::new();
+    for round in 0..=plan.rounds {
+        let amount = if round == 0 { plan.warm_up() } else { plan.amount };
+        for load in LOADS {
+            for side in &plan.sides {
+                let target = Target { cluster: clusters.of(*side), side: *side, round, libs: &plan.libs };
+                let sample = measure(target, load, amount, meter)
+                    .map_err(|why| Failure::of(format!("round {round} {} {}", load.name(), side.name()), why))?;
+                if round == 0 {
+                    continue;
+                }
+                println!("round {round} {} {}: {}", load.name(), side.name(), brief(&sample));
+                keep(plan, run, target.cluster, load, &sample)?;
+                samples.push((load, sample));
+            }
+        }
+    }
+    Ok(samples)
 }
 
 /// What all lines of a run have in common.
@@ -179,6 +185,21 @@ impl Clusters {
             kafka = Some(Cluster::kafka(&plan.libs, &folder("kafka"), plan.port_base + 1000)?);
         }
         Ok(Self { sakia, kafka, _data: data })
+    }
+
+    /// Saves what the processes wrote and says where.
+    fn explain(&self, why: Failure) -> Failure {
+        let to = machine::target().join(format!("perf-failed-{}", std::process::id()));
+        let mut text = format!("{why}; logs:");
+        for (name, cluster) in [("sakia", &self.sakia), ("kafka", &self.kafka)] {
+            let Some(cluster) = cluster else { continue };
+            let folder = to.join(name);
+            match cluster.save_logs(&folder) {
+                Ok(()) => text += &format!(" {}", folder.display()),
+                Err(error) => text += &format!(" {} ({error})", folder.display()),
+            }
+        }
+        Failure::new(text)
     }
 
     fn of(&self, side: Side) -> &Cluster {

@@ -3,8 +3,8 @@
 //! Path: follower's fetcher → leader's Fetch, and the reply back. Sent only to a peer whose registration has feature
 //! `sakia.wal` ≥ 1. Big-endian, as Kafka:
 //! ```text
-//! request:  version u8 = 1 · flags u8 (1 = wants references) · bytes_until: count uvarint,
-//!           each { topic id 16 bytes, partition i32, offset i64 }
+//! request:  version u8 = 1 · flags u8 (1 = wants references) · session u64 · number u64 ·
+//!           bytes_until: count uvarint, each { topic id 16 bytes, partition i32, offset i64 }
 //! response: version u8 = 1 · mode u8 (0 references, 1 fallback) · objects: count uvarint, each a reference
 //! ```
 //! Invariant: what is encoded is read back equal; damaged bytes are an error, never a panic.
@@ -42,9 +42,21 @@ pub struct BytesUntil {
     pub offset: Offset,
 }
 
+/// Place of a fetch among all fetches of one follower process at this leader, counted by the follower: connections are
+/// accepted in another order than they were opened in, so the leader cannot count them (Rule: R11).
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct FetchPlace {
+    /// Session: grows with each begin anew.
+    pub session: u64,
+    /// Fetch in the session: grows with each.
+    pub number: u64,
+}
+
 /// The tag of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WalRequest {
+    /// Which fetch this is.
+    pub place: FetchPlace,
     /// References or bytes.
     pub wants: Wants,
     /// Exceptions.
@@ -74,12 +86,14 @@ impl WalRequest {
     #[must_use]
     pub fn encode(&self) -> Bytes {
         assert!(self.bytes_until.len() <= BYTES_UNTIL_MAX, "exceptions are bounded");
-        let mut out = BytesMut::with_capacity(8 + self.bytes_until.len() * BYTES_UNTIL_LENGTH);
+        let mut out = BytesMut::with_capacity(24 + self.bytes_until.len() * BYTES_UNTIL_LENGTH);
         out.put_u8(VERSION);
         out.put_u8(match self.wants {
             Wants::Bytes => 0,
             Wants::References => FLAG_WANTS_REFERENCES,
         });
+        out.put_u64(self.place.session);
+        out.put_u64(self.place.number);
         put_count(&mut out, self.bytes_until.len());
         for until in &self.bytes_until {
             out.put_slice(until.key.topic_id.as_bytes());
@@ -98,10 +112,11 @@ impl WalRequest {
             FLAG_WANTS_REFERENCES => Wants::References,
             _ => return Err(WalTagError::Invalid { field: "flags" }),
         };
+        let place = FetchPlace { session: cursor.u64("session")?, number: cursor.u64("number")? };
         let count = cursor.count("bytes until", BYTES_UNTIL_LENGTH, BYTES_UNTIL_MAX)?;
         let bytes_until = (0..count).map(|_| decode_bytes_until(&mut cursor)).collect::<Result<Vec<_>, _>>()?;
         cursor.finish()?;
-        Ok(Self { wants, bytes_until })
+        Ok(Self { place, wants, bytes_until })
     }
 }
 
@@ -165,7 +180,11 @@ mod tests {
             key: PartitionKey { topic_id: Uuid::from_bytes([3; 16]), partition: PartitionIndex::new(partition) },
             offset: Offset::new(offset),
         };
-        WalRequest { wants: Wants::References, bytes_until: vec![until(0, 100), until(7, i64::MAX)] }
+        WalRequest {
+            place: FetchPlace { session: 3, number: 0x0102_0304_0506 },
+            wants: Wants::References,
+            bytes_until: vec![until(0, 100), until(7, i64::MAX)],
+        }
     }
 
     fn response() -> WalResponse {
@@ -249,6 +268,9 @@ mod tests {
     #[test]
     fn a_huge_count_is_refused_before_memory_is_taken() {
         assert!(WalResponse::decode(&[1, 0, 0xff, 0xff, 0xff, 0xff, 0x0f]).is_err());
-        assert!(WalRequest::decode(&[1, 1, 0xff, 0xff, 0x03]).is_err());
+        let mut huge = vec![1, 1];
+        huge.extend([0; 16]);
+        huge.extend([0xff, 0xff, 0x03]);
+        assert!(WalRequest::decode(&huge).is_err());
     }
 }

@@ -24,8 +24,11 @@ pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Threads for blocking calls, shared by all shards. At the bound: calls queue; each holds a task, so the queue is bounded by tasks.
 pub const BLOCKING_THREADS: usize = 4;
 
-/// Memory for disk reads of one shard that comes from its own arena. Beyond it the allocator is asked for each read.
+/// Memory for disk reads of one shard that comes from its own arena. Beyond it each read has memory of its own.
 pub const READ_ARENA_BYTES: usize = 32 << 20;
+/// Such memory from this size on is a mapping: it returns to the system at once. Below it there could be more of them than
+/// mappings that a process may have (vm.max_map_count); they come from the heap.
+pub const MAPPED_BYTES_MIN: usize = 256 << 10;
 /// The longest read with one operation. Longer ones are cut by the caller (asserted).
 pub const READ_BYTES_MAX: usize = 1 << 30;
 /// Free 2 MiB regions that an arena keeps. At the bound a region goes back to the system.

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-use crate::limits::FREE_REGIONS_MAX;
+use crate::limits::{FREE_REGIONS_MAX, MAPPED_BYTES_MIN};
 
 /// The unit of direct I/O: alignment of positions, lengths and addresses.
 pub const BLOCK: usize = 4096;
@@ -171,21 +171,7 @@ impl Drop for PoolState {
 /// Maps `len` bytes (a multiple of `REGION`), aligned to `REGION`.
 fn map_region(len: usize) -> usize {
     let whole = len + REGION;
-    // Safety: an anonymous mapping at an address the kernel chooses touches no memory of ours.
-    let mapped = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            whole,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-            -1,
-            0,
-        )
-    };
-    if mapped == libc::MAP_FAILED {
-        handle_alloc_error(Layout::from_size_align(len, BLOCK).expect("a region's layout is valid"));
-    }
-    let begin = mapped.expose_provenance();
+    let begin = map(whole);
     let address = begin.next_multiple_of(REGION);
     if address > begin {
         unmap(begin, address - begin);
@@ -196,6 +182,25 @@ fn map_region(len: usize) -> usize {
     // Safety: the advice covers exactly the mapping made above. It may be refused; then pages are small.
     unsafe { libc::madvise(std::ptr::with_exposed_provenance_mut(address), len, libc::MADV_HUGEPAGE) };
     address
+}
+
+/// Maps `len` bytes, aligned to a page.
+fn map(len: usize) -> usize {
+    // Safety: an anonymous mapping at an address the kernel chooses touches no memory of ours.
+    let mapped = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            len,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    if mapped == libc::MAP_FAILED {
+        handle_alloc_error(Layout::from_size_align(len, BLOCK).expect("the layout of a mapping is valid"));
+    }
+    mapped.expose_provenance()
 }
 
 fn unmap(address: usize, len: usize) {
@@ -223,12 +228,18 @@ impl Memory {
         Ok(Memory { address, len, pool: Some(Arc::clone(pool)) })
     }
 
-    fn from_allocator(len: usize) -> Memory {
-        assert!(len > 0, "the allocator gives no empty memory");
-        let layout = Layout::from_size_align(len, BLOCK).expect("a length below the largest read");
-        // Safety: the length is not zero.
-        let address = unsafe { alloc(layout) };
-        Memory { address: NonNull::new(address).unwrap_or_else(|| handle_alloc_error(layout)), len, pool: None }
+    /// Outside of any budget. Large memory has a mapping of its own, which goes back to the system with its owner: in the
+    /// heap a burst of large reads would stay for ever.
+    fn unbudgeted(len: usize) -> Memory {
+        assert!(len > 0, "there is no empty memory");
+        let address = if len >= MAPPED_BYTES_MIN {
+            NonNull::new(std::ptr::with_exposed_provenance_mut(map(len))).expect("a mapping is not at address zero")
+        } else {
+            let layout = Layout::from_size_align(len, BLOCK).expect("a length below the largest read");
+            // Safety: the length is not zero.
+            NonNull::new(unsafe { alloc(layout) }).unwrap_or_else(|| handle_alloc_error(layout))
+        };
+        Memory { address, len, pool: None }
     }
 
     /// Safety: the caller alone touches `range` while the pointer is used, and stays within it.
@@ -242,9 +253,10 @@ impl Drop for Memory {
     fn drop(&mut self) {
         match &self.pool {
             Some(pool) => pool.give_back(self.address, rounded(self.len)),
+            None if self.len >= MAPPED_BYTES_MIN => unmap(self.address.as_ptr().expose_provenance(), self.len),
             None => {
                 let layout = Layout::from_size_align(self.len, BLOCK).expect("the layout of its allocation");
-                // Safety: allocated in `from_allocator` with this layout.
+                // Safety: allocated in `unbudgeted` with this layout.
                 unsafe { dealloc(self.address.as_ptr(), layout) }
             }
         }
@@ -409,10 +421,10 @@ pub struct ReadBuffer {
 }
 
 impl ReadBuffer {
-    /// From the arena, or from the allocator when its budget is used up. `len` is a multiple of `BLOCK`.
+    /// From the arena, or beside it when its budget is used up. `len` is a multiple of `BLOCK`.
     pub fn new(arena: &Arena, len: usize) -> ReadBuffer {
         assert!(len > 0 && len.is_multiple_of(BLOCK), "a read has whole blocks, not {len} bytes");
-        let memory = Memory::from_pool(&arena.0, len).unwrap_or_else(|_| Memory::from_allocator(len));
+        let memory = Memory::from_pool(&arena.0, len).unwrap_or_else(|_| Memory::unbudgeted(len));
         ReadBuffer { memory, filled: 0 }
     }
 

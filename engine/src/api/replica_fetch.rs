@@ -14,7 +14,7 @@ use sakia_protocol::api::error::ErrorCode;
 use sakia_protocol::fetch_view::{FetchReplica, FetchView};
 use sakia_protocol::ids::{Offset, PartitionKey};
 use sakia_remote::ReferencedObject;
-use sakia_remote::wal_tag::{ReplyMode, WalRequest, WalResponse, Wants};
+use sakia_remote::wal_tag::{FetchPlace, ReplyMode, WalRequest, WalResponse, Wants};
 
 use super::fetch::{Fetching, read_all, write};
 use crate::connection::{Request, Response};
@@ -40,11 +40,14 @@ pub(super) async fn answer(
             read.bytes_until = until.get(&read.key).copied();
         }
     }
+    // The follower counts its own fetches; for one that does not, connections are counted as they were accepted.
+    let counted = FetchPlace { session: request.session, number: request.number };
+    let place = wanted.as_ref().map_or(counted, |wanted| wanted.place);
     let reader = ReplicaReader {
         broker: replica.id,
         broker_epoch: replica.epoch,
-        session: request.session,
-        session_epoch: request.number,
+        session: place.session,
+        session_epoch: place.number,
         wants_references: wanted.as_ref().is_some_and(|wanted| wanted.wants == Wants::References),
     };
     let results = wait_for_rows(&shard, &request, &fetching, reader).await;

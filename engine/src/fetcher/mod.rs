@@ -12,6 +12,7 @@ mod session;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Duration;
 
 use sakia_io::{Class, Moment, spawn};
 use sakia_protocol::ids::{BrokerId, PartitionKey};
@@ -33,6 +34,8 @@ pub struct Fetchers {
 struct Entry {
     followed: Followed,
     resting_until: Option<Moment>,
+    /// How long it rests after the next one.
+    rest: Duration,
 }
 
 /// The fetcher of one leader.
@@ -45,6 +48,9 @@ struct Fetcher {
     anew: Cell<bool>,
     /// What is read from the bucket, over all sessions.
     reading: Reading,
+    /// Sessions begun, and fetches sent in all of them: the leader tells by them which fetch is the younger one (R11).
+    sessions: Cell<u64>,
+    fetches: Cell<u64>,
 }
 
 impl Fetchers {
@@ -63,7 +69,7 @@ impl Fetchers {
                     let same = known.followed.generation == followed.generation;
                     known.resting_until.filter(|_| same)
                 });
-                entries.insert(followed.key, Entry { followed, resting_until });
+                entries.insert(followed.key, Entry { followed, resting_until, rest: session::REST });
             }
             FetcherMessage::Unfollow { key, generation } => {
                 let mut entries = fetcher.entries.borrow_mut();
@@ -92,6 +98,8 @@ impl Fetchers {
                 wake: Wake::default(),
                 anew: Cell::new(false),
                 reading: Reading::default(),
+                sessions: Cell::new(0),
+                fetches: Cell::new(0),
             });
             spawn(Class::Foreground, session::run(shard.clone(), fetcher.clone())).detach();
             fetcher

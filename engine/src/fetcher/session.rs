@@ -10,14 +10,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sakia_io::{Class, Task, now, random_u64, sleep, spawn, timeout};
+use sakia_io::{Class, Task, now, random_u64, sleep, sleep_until, spawn, timeout};
 use sakia_protocol::api::error::ErrorCode;
 use sakia_protocol::ids::{BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionKey};
 use sakia_protocol::messages::fetch::{
     FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData, ReplicaState,
 };
 use sakia_protocol::messages::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
-use sakia_remote::wal_tag::{BytesUntil, WalRequest, WalResponse, Wants};
+use sakia_remote::wal_tag::{BytesUntil, FetchPlace, WalRequest, WalResponse, Wants};
 use tracing::{debug, info, warn};
 
 use super::Fetcher;
@@ -39,8 +39,10 @@ const FETCHES_MAX: usize = 2;
 /// Stored ends are gathered for this long before they are reported: one object's slices are stored together.
 const GATHER: Duration = Duration::from_micros(300);
 
-/// Rest of a partition whose row was refused: newer metadata is on its way, to us or to the leader.
-const REST: Duration = Duration::from_millis(50);
+/// Rest of a partition whose row was refused: newer metadata is on its way, to us or to the leader. It doubles with each
+/// refusal up to the second, until the owner says something about the partition.
+pub(super) const REST: Duration = Duration::from_millis(50);
+const REST_MAX: Duration = Duration::from_secs(1);
 
 /// Pause before a lost connection is tried again; half of it is jitter.
 const RECONNECT: Duration = Duration::from_millis(100);
@@ -61,9 +63,12 @@ pub(super) async fn run(shard: Rc<Shard>, fetcher: Rc<Fetcher>) {
         match connect(&shard, &fetcher) {
             Some(peer) => {
                 fetcher.anew.set(false);
+                let began = now();
+                fetcher.sessions.set(fetcher.sessions.get() + 1);
                 let ended = keep(&shard, &fetcher, &peer).await;
                 debug!(leader = %fetcher.leader, "replica session ended: {ended}");
-                if ended == Ended::Anew {
+                // At once, unless what it began anew for comes again and again.
+                if ended == Ended::Anew && now() - began >= RECONNECT {
                     continue;
                 }
             }
@@ -109,7 +114,7 @@ impl std::fmt::Display for Ended {
 }
 
 async fn keep(shard: &Rc<Shard>, fetcher: &Rc<Fetcher>, peer: &Rc<Peer>) -> Ended {
-    info!(leader = %fetcher.leader, "replica session begins");
+    let mut answered = false;
     let mut under_way: VecDeque<UnderWay> = VecDeque::new();
     loop {
         if fetcher.anew.take() {
@@ -128,12 +133,21 @@ async fn keep(shard: &Rc<Shard>, fetcher: &Rc<Fetcher>, peer: &Rc<Peer>) -> Ende
         }
         let full = under_way.len() >= FETCHES_MAX;
         let first = under_way.front_mut().expect("a fetch is under way");
-        let moved = async { if full { pending::<()>().await } else { fetcher.wake.wait().await } };
+        let moved = async {
+            if full {
+                pending::<()>().await;
+            }
+            // A refused row is asked for again when its rest is over: the fetch under way may be parked without it.
+            either(fetcher.wake.wait(), rest_is_over(fetcher)).await
+        };
         match either(&mut first.answer, moved).await {
             Either::Left(answer) => {
                 let asked = under_way.pop_front().expect("it was answered").asked;
                 match answer {
                     Ok(response) => {
+                        if !std::mem::replace(&mut answered, true) {
+                            info!(leader = %fetcher.leader, "replica session stands");
+                        }
                         if let Err(why) = take(shard, fetcher, &asked, response, peer).await {
                             return Ended::Failed(why);
                         }
@@ -141,7 +155,7 @@ async fn keep(shard: &Rc<Shard>, fetcher: &Rc<Fetcher>, peer: &Rc<Peer>) -> Ende
                     Err(error) => return Ended::Failed(error.to_string()),
                 }
             }
-            Either::Right(()) => {
+            Either::Right(_) => {
                 sleep(GATHER).await;
                 fetcher.reading.room().await;
                 if let Some(fetch) = fetch(shard, fetcher, peer) {
@@ -149,6 +163,15 @@ async fn keep(shard: &Rc<Shard>, fetcher: &Rc<Fetcher>, peer: &Rc<Peer>) -> Ende
                 }
             }
         }
+    }
+}
+
+/// Waits for the first of the partitions that rest now.
+async fn rest_is_over(fetcher: &Fetcher) {
+    let first = fetcher.entries.borrow().values().filter_map(|entry| entry.resting_until).min();
+    match first {
+        Some(until) => sleep_until(until).await,
+        None => pending().await,
     }
 }
 
@@ -166,7 +189,7 @@ fn fetch(shard: &Rc<Shard>, fetcher: &Rc<Fetcher>, peer: &Rc<Peer>) -> Option<Un
     if asked.is_empty() {
         return None;
     }
-    let request = request(shard, &asked)?;
+    let request = request(shard, fetcher, &asked)?;
     let patience = shard.settings.replica.fetch_wait_max * 2 + Duration::from_secs(5);
     let peer = peer.clone();
     let answer = spawn(Class::Foreground, async move { peer.call(&request, FETCH_VERSION, patience).await });
@@ -174,7 +197,7 @@ fn fetch(shard: &Rc<Shard>, fetcher: &Rc<Fetcher>, peer: &Rc<Peer>) -> Option<Un
 }
 
 /// `None` while this broker is not registered: the leader takes state only from a registration (R11).
-fn request(shard: &Shard, asked: &BTreeMap<PartitionKey, Followed>) -> Option<FetchRequest> {
+fn request(shard: &Shard, fetcher: &Fetcher, asked: &BTreeMap<PartitionKey, Followed>) -> Option<FetchRequest> {
     let replica_epoch: BrokerEpoch = shard.registration()?;
     let settings = &shard.settings.replica;
     let mut topics: Vec<FetchTopic> = Vec::new();
@@ -202,7 +225,9 @@ fn request(shard: &Shard, asked: &BTreeMap<PartitionKey, Followed>) -> Option<Fe
     let bytes_until =
         asked.values().filter_map(|followed| Some(BytesUntil { key: followed.key, offset: followed.bytes_until? }));
     let wants = if shard.bucket_is_usable() { Wants::References } else { Wants::Bytes };
-    let wal = WalRequest { wants, bytes_until: bytes_until.collect() };
+    fetcher.fetches.set(fetcher.fetches.get() + 1);
+    let place = FetchPlace { session: fetcher.sessions.get(), number: fetcher.fetches.get() };
+    let wal = WalRequest { place, wants, bytes_until: bytes_until.collect() };
     Some(FetchRequest {
         max_wait_ms: i32::try_from(settings.fetch_wait_max.as_millis()).unwrap_or(i32::MAX),
         min_bytes: 1,
@@ -292,7 +317,8 @@ fn rest(fetcher: &Fetcher, followed: &Followed) {
     if let Some(entry) = fetcher.entries.borrow_mut().get_mut(&followed.key)
         && entry.followed.generation == followed.generation
     {
-        entry.resting_until = Some(now() + REST);
+        entry.resting_until = Some(now() + entry.rest);
+        entry.rest = (entry.rest * 2).min(REST_MAX);
     }
 }
 

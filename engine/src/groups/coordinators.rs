@@ -107,3 +107,41 @@ impl Coordinators {
         turns.filter(|(_, effects)| !effects.is_empty()).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use sakia_protocol::ids::Offset;
+
+    use super::*;
+    use crate::groups::offsets::Committed;
+    use crate::groups::records::GroupRecord;
+
+    #[test]
+    fn a_coordinator_that_loads_forgets_nothing() {
+        let partition = PartitionIndex::new(0);
+        let committed = Committed {
+            offset: Offset::new(9),
+            leader_epoch: None,
+            metadata: String::new(),
+            committed_ms: 0,
+            expires_ms: None,
+        };
+        let record = GroupRecord::Offset {
+            group_id: "g".to_owned(),
+            topic: "t".to_owned(),
+            partition: 3,
+            committed: Some(committed),
+        };
+        let late = Clock { now: Duration::ZERO, wall_ms: i64::MAX };
+        let mut coordinators = Coordinators::new(GroupSettings::default());
+        let loading = coordinators.lead(partition);
+        loading.replay(&record.key().unwrap(), record.value().unwrap().as_ref()).unwrap();
+        assert!(coordinators.expire_offsets(late).is_empty());
+        assert!(coordinators.on_topic_deleted("t", late).is_empty());
+        coordinators.get_mut(partition).unwrap().loaded(late);
+        assert!(coordinators.on_topic_deleted("u", late).is_empty());
+        let forgotten = coordinators.on_topic_deleted("t", late);
+        assert_eq!(forgotten.len(), 1);
+        assert_eq!((forgotten[0].0, forgotten[0].1.appends.len()), (partition, 1), "a tombstone is written");
+    }
+}

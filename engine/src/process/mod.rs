@@ -35,7 +35,7 @@ use crate::select::{Either, either};
 use crate::settings::{Listener, Settings};
 
 use home::Home;
-use threads::{ForCombiner, ForShards, Handles, Threads, halt, mailboxes, stop_combiner, stop_shards};
+use threads::{ForCombiner, ForShards, Handles, Threads, halt, hand_over, mailboxes, stop_combiner, stop_shards};
 
 /// Makes the store on the combiner's thread.
 pub type StoreFactory = Box<dyn FnOnce() -> Rc<dyn ObjectStore> + Send>;
@@ -259,6 +259,7 @@ async fn live(parts: Parts, control: BrokerControl, registry: Registry) -> Resul
         return Err("the broker cannot go on: see the line above".to_owned());
     }
     info!("stopping");
+    hand_over(&addresses).await;
     // The controller moves leadership away first, while this broker still serves.
     let (reply, answer) = oneshot();
     let told = async {

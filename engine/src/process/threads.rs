@@ -17,7 +17,7 @@ use super::StoreFactory;
 use super::home::join;
 use crate::combiner::{self, BucketState, CombinerStart};
 use crate::counters::BrokerCounters;
-use crate::limits::{COMBINER_MAILBOX, CONTROL_MAILBOX, SHARD_MAILBOX, STOP_LIMIT};
+use crate::limits::{COMBINER_MAILBOX, CONTROL_MAILBOX, HAND_OVER_LIMIT, SHARD_MAILBOX, STOP_LIMIT};
 use crate::messages::{Addresses, CombinerMessage, ControlMessage, ShardCheckpoint, ShardId, ShardMessage};
 use crate::settings::Settings;
 use crate::shard::{self, FolderState, ShardStart};
@@ -148,6 +148,25 @@ pub(super) async fn stop_shards(addresses: &Addresses) -> Option<ShardCheckpoint
         }
     }
     Some(whole)
+}
+
+/// Nothing more is appended, and followers get everything that was: whoever leads next has what acks=1 acknowledged.
+pub(super) async fn hand_over(addresses: &Addresses) {
+    let mut answers = Vec::new();
+    let asked = timeout(HAND_OVER_LIMIT, async {
+        for shard in addresses.shards.iter() {
+            let (reply, answer) = oneshot();
+            if shard.send(ShardMessage::HandOver { reply }).await.is_ok() {
+                answers.push(answer);
+            }
+        }
+        for answer in answers {
+            let _ = answer.await;
+        }
+    });
+    if asked.await.is_err() {
+        warn!("followers did not get everything in time; records that only this broker acknowledged may be lost");
+    }
 }
 
 /// Lets what is in flight to the bucket end.

@@ -12,7 +12,7 @@ use sakia_protocol::ids::{BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionK
 use sakia_remote::ObjectReference;
 
 use super::leader::LeaderState;
-use super::limits::{HANDED_BYTES_MAX, REFERENCES_PER_REPLY_MAX};
+use super::limits::{HANDED_BYTES_MAX, HANDED_SLICES_MAX, REFERENCES_PER_REPLY_MAX};
 use super::progress::{HandedBy, Progress, SessionStamp};
 use super::truncation::{EpochEnd, Lineage, diverging};
 use super::upload::{UploadProgress, UploadQueue};
@@ -195,7 +195,7 @@ pub fn plan(fetch: &CheckedFetch, situation: Situation<'_>, budget: &mut ReplyBu
     }
     let epoch = situation.leader.leader_epoch();
     let slices = situation.index.references_from(situation.key, from).take_while(|slice| slice.leader_epoch == epoch);
-    let mut slices = slices.peekable();
+    let mut slices = slices.take(HANDED_SLICES_MAX).peekable();
     if slices.peek().is_some() {
         let admitted = budget.admit(slices, situation.bytes_max);
         // The budget is used up: the rest of this reply's partitions comes next time.
@@ -207,10 +207,11 @@ pub fn plan(fetch: &CheckedFetch, situation: Situation<'_>, budget: &mut ReplyBu
 /// Whether as much is under way by reference as a follower can keep.
 fn is_handed_enough(end: Offset, next: Offset, situation: Situation<'_>) -> bool {
     let slices = situation.index.references_from(situation.key, end).take_while(|slice| slice.base < next);
-    let mut bytes = 0;
+    let (mut bytes, mut count) = (0, 0);
     slices.into_iter().any(|slice| {
         bytes += usize::try_from(slice.len()).expect("32 bits fit");
-        bytes >= HANDED_BYTES_MAX
+        count += 1;
+        bytes >= HANDED_BYTES_MAX || count >= HANDED_SLICES_MAX
     })
 }
 

@@ -32,6 +32,10 @@ pub const HANDED_BYTES_MAX: usize = 16 << 20;
 /// Slices that one followed partition keeps so. At the bound as above.
 pub const WAITING_SLICES_MAX: usize = 256;
 
+/// Slices of one partition that a follower is given and has not stored, and as many again in one reply. At the bound as for
+/// their bytes.
+pub const HANDED_SLICES_MAX: usize = 128;
+
 /// Failures in a row that open a breaker: the first retries are cheaper than a change of mode.
 pub const BREAKER_FAILURES: u32 = 5;
 
@@ -48,5 +52,6 @@ pub const GET_RETRY_MIN: Duration = Duration::from_millis(20);
 pub const GET_RETRY_MAX: Duration = Duration::from_millis(250);
 
 const _: () = assert!(HANDED_BYTES_MAX <= WAITING_BYTES_MAX / 2);
+const _: () = assert!(HANDED_SLICES_MAX <= WAITING_SLICES_MAX / 2);
 const _: () = assert!(BREAKER_OPEN_MIN.as_millis() <= BREAKER_OPEN_MAX.as_millis());
 const _: () = assert!(GET_RETRY_MIN.as_millis() <= GET_RETRY_MAX.as_millis());

@@ -280,7 +280,7 @@ fn is_wildcard(host: &str) -> bool {
     matches!(host, "" | "0.0.0.0" | "::")
 }
 
-/// What clients are told: never a wildcard (field failure ops-1).
+/// What clients are told: never a wildcard (field failure ops-1). A listener of port 0 is told as it will be bound.
 fn advertised(values: &Values, listeners: &[Listener]) -> Result<Vec<Listener>, SettingsError> {
     let mut told: Vec<Listener> = values
         .list("advertised.listeners")
@@ -288,6 +288,9 @@ fn advertised(values: &Values, listeners: &[Listener]) -> Result<Vec<Listener>, 
         .collect::<Result<_, _>>()?;
     if let Some(wild) = told.iter().find(|l| is_wildcard(&l.host)) {
         return Err(bad("advertised.listeners", &wild.host, "clients cannot connect to a wildcard address"));
+    }
+    if let Some(told) = told.iter().find(|l| l.port == 0) {
+        return Err(bad("advertised.listeners", &told.host, "clients cannot connect to port 0"));
     }
     listeners
         .iter()
@@ -445,6 +448,13 @@ mod tests {
         let named = [("listeners", "PLAINTEXT://:9092"), ("advertised.listeners", "PLAINTEXT://b1:19092")];
         let settings = read(&named).expect("valid");
         assert_eq!(settings.advertised, vec![Listener { name: "PLAINTEXT".into(), host: "b1".into(), port: 19092 }]);
+    }
+
+    #[test]
+    fn port_zero_is_never_advertised_by_name() {
+        assert!(read(&[("advertised.listeners", "PLAINTEXT://b1:0")]).is_err());
+        let settings = read(&[("listeners", "PLAINTEXT://127.0.0.1:0")]).expect("the process chooses a port");
+        assert_eq!(settings.advertised, settings.listeners);
     }
 
     #[test]

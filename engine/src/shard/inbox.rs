@@ -68,6 +68,7 @@ impl Shard {
             ShardMessage::Fetcher { leader, message } => self.fetchers.tell(self, leader, message),
             ShardMessage::Group { key, request, reply } => self.coordination.take(self, key, request, reply),
             ShardMessage::Release { key, reply } => self.release(key, reply),
+            ShardMessage::HandOver { reply } => self.hand_over(reply),
             ShardMessage::Checkpoint { reply } => {
                 let _ = reply.send(self.checkpoint_state());
             }

@@ -87,6 +87,8 @@ pub struct Shard {
     partitions: RefCell<BTreeMap<PartitionKey, Rc<Partition>>>,
     pending: reconcile::Pending,
     generation: Cell<u64>,
+    /// The broker is about to stop: producers are sent to whoever leads next.
+    handing_over: Cell<bool>,
     /// The shard ends: no more roles are brought about.
     stopping: Cell<bool>,
 }

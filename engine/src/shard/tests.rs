@@ -2,6 +2,7 @@
 //! topics that come again under an old name, what the controller says of an ISR.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize};
@@ -14,13 +15,15 @@ use sakia_controller::image::{
 };
 use sakia_controller::{Event, Image};
 use sakia_io::sim::{Machine, World};
-use sakia_io::{Receiver, Reply, ShardSpec, Signal, mailbox, oneshot, sleep, timeout};
+use sakia_io::{Class, Receiver, Reply, ShardSpec, Signal, mailbox, oneshot, sleep, timeout};
 use sakia_metrics::Registry;
 use sakia_protocol::api::error::ErrorCode;
 use sakia_protocol::batch::{BatchBuilder, CheckedBatch, Compression, NewRecord, StampedTime};
 use sakia_protocol::ids::{
     BrokerEpoch, BrokerId, LeaderEpoch, MetadataIndex, Offset, PartitionEpoch, PartitionIndex, PartitionKey, Uuid,
 };
+use sakia_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic};
+use sakia_protocol::messages::metadata::MetadataRequest;
 
 use super::{FolderState, ShardStart, run};
 use crate::combiner::BucketState;
@@ -34,6 +37,7 @@ use crate::messages::{
     ShardId, ShardMessage,
 };
 use crate::placement::Placement;
+use crate::rpc::{Peer, PeerAddress};
 use crate::settings::Settings;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -41,6 +45,7 @@ const ME: BrokerId = BrokerId::new(1);
 /// Its fetcher lives on shard 0 of two.
 const OTHER: BrokerId = BrokerId::new(2);
 const TOPIC: &str = "orders";
+const PORT: u16 = 9092;
 
 /// Shards of one broker; those that are not real are played by the test.
 #[derive(Clone)]
@@ -56,6 +61,7 @@ struct Rig {
     /// Of the shards that the test plays.
     played: Vec<Receiver<ShardMessage>>,
     control: Option<Receiver<ControlMessage>>,
+    registry: Registry,
 }
 
 impl Rig {
@@ -70,7 +76,8 @@ impl Rig {
         let (checkpoint, mut checkpoints) = mailbox::<Reply<()>>(16);
         let failure = Signal::new();
         let settings = Arc::new(settings());
-        let counters = Arc::new(BrokerCounters::new(&Registry::new()));
+        let registry = Registry::new();
+        let counters = Arc::new(BrokerCounters::new(&registry));
         let played_count = inboxes.len() - real;
         for (number, inbox) in inboxes.split_off(played_count).into_iter().enumerate() {
             let start = ShardStart {
@@ -80,7 +87,7 @@ impl Rig {
                 addresses: addresses.clone(),
                 counters: counters.clone(),
                 folder: FolderState { path: PathBuf::from("/data"), ..folder.clone() },
-                listen: Vec::new(),
+                listen: vec![SocketAddr::from(([0, 0, 0, 0], PORT))],
                 checkpoint: checkpoint.clone(),
                 applied: Arc::new(AtomicI64::new(-1)),
                 failure: failure.clone(),
@@ -99,7 +106,7 @@ impl Rig {
         });
         world.run_for(Duration::from_millis(50));
         let broker = Broker { addresses, failure };
-        Self { world, machine, broker, played: inboxes, control: Some(control_inbox) }
+        Self { world, machine, broker, played: inboxes, control: Some(control_inbox), registry }
     }
 
     fn run<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> T {
@@ -155,12 +162,11 @@ fn record(leader: BrokerId, leader_epoch: i32, partition_epoch: i32, isr: &[Brok
 }
 
 fn topic(key: PartitionKey, partition: PartitionImage) -> Event {
-    let topic = TopicImage {
-        id: key.topic_id,
-        name: TOPIC.to_owned(),
-        configs: BTreeMap::default(),
-        partitions: vec![partition],
-    };
+    topic_of(key.topic_id, vec![partition])
+}
+
+fn topic_of(id: Uuid, partitions: Vec<PartitionImage>) -> Event {
+    let topic = TopicImage { id, name: TOPIC.to_owned(), configs: BTreeMap::default(), partitions };
     Event::from(TopicCreated { topic: Arc::new(topic) })
 }
 
@@ -171,7 +177,7 @@ fn image(events: &[Event]) -> Arc<Image> {
         let listener = Listener {
             name: "PLAINTEXT".to_owned(),
             host: host.to_owned(),
-            port: 9092,
+            port: PORT,
             protocol: SecurityProtocol::Plaintext,
         };
         let registered = BrokerImage {
@@ -404,6 +410,32 @@ fn what_the_folder_said_of_an_earlier_topic_is_not_believed_of_a_new_one() {
     });
 }
 
+#[test]
+fn a_broker_about_to_stop_appends_nothing_more_and_says_so_when_its_followers_have_everything() {
+    let rig = Rig::new(2, FolderState::default());
+    let broker = rig.broker.clone();
+    let key = key_on(1, 1);
+    rig.run(async move {
+        broker.image(&[0, 1], &[topic(key, record(ME, 1, 0, &[ME, OTHER]))]).await;
+        broker.produce(key, 3, Acks::Leader).await.expect("it is stored");
+        let (reply, mut handed_over) = oneshot();
+        broker.tell(1, ShardMessage::HandOver { reply }).await;
+        let (reply, answer) = oneshot();
+        let batches = vec![ProduceBatch { row: 0, key, batch: batch(1) }];
+        let order = ProduceOrder { batches, acks: Acks::Leader, timeout: Duration::from_secs(1), reply };
+        broker.tell(1, ShardMessage::Produce(order)).await;
+        let refused = answer.await.expect("the shard runs").remove(0).outcome.expect_err("nothing more is appended");
+        assert_eq!((refused.code, refused.leader), (ErrorCode::NotLeaderOrFollower, None));
+        broker.fetch(key, 0, replica(1)).await;
+        assert!(timeout(Duration::from_secs(1), &mut handed_over).await.is_err(), "the follower has nothing yet");
+        broker.fetch(key, 3, replica(2)).await;
+        handed_over.await.expect("the follower has it all");
+        let (reply, nothing_led) = oneshot();
+        broker.tell(0, ShardMessage::HandOver { reply }).await;
+        nothing_led.await.expect("at once");
+    });
+}
+
 /// Waits for a proposal of the ISR.
 async fn proposal(control: &mut Receiver<ControlMessage>) -> (IsrProposal, Reply<Vec<(PartitionKey, ErrorCode)>>) {
     loop {
@@ -468,4 +500,80 @@ fn a_failed_disk_raises_the_failure_and_halt_ends_the_shards_at_once() {
     });
     rig.world.run_for(Duration::from_millis(100));
     assert_eq!(rig.machine.running_shards(), 0);
+}
+
+fn client() -> Peer {
+    let (host, client_id) = ("broker".to_owned(), "client".to_owned());
+    Peer::new(PeerAddress { host, port: PORT, client_id, answer_bytes_max: 1 << 20 }, Class::Foreground)
+}
+
+/// What a client gets of these partitions, each from the offset, when it takes one byte: bytes of records by row.
+async fn one_byte_of(peer: &Peer, topic_id: Uuid, wanted: &[(i32, i64)]) -> Vec<usize> {
+    let partitions = wanted.iter().map(|(partition, fetch_offset)| FetchPartition {
+        partition: *partition,
+        fetch_offset: *fetch_offset,
+        partition_max_bytes: 1,
+        ..FetchPartition::default()
+    });
+    let topics = vec![FetchTopic { topic_id, partitions: partitions.collect(), ..FetchTopic::default() }];
+    let request = FetchRequest { max_wait_ms: 20, min_bytes: 1, max_bytes: 1, topics, ..FetchRequest::default() };
+    let answer = peer.call(&request, 13, Duration::from_secs(5)).await.unwrap();
+    let rows = answer.responses.into_iter().flat_map(|topic| topic.partitions);
+    rows.map(|row| row.records.map_or(0, |records| records.len())).collect()
+}
+
+#[test]
+fn of_all_shards_only_the_first_partition_with_records_exceeds_the_bounds_of_a_fetch() {
+    let rig = Rig::new(2, FolderState::default());
+    let broker = rig.broker.clone();
+    // Two partitions of one topic, one on each shard.
+    let places = |id: Uuid| {
+        [0, 1].map(|number| {
+            Placement::new(2).owner(&PartitionKey { topic_id: id, partition: PartitionIndex::new(number) })
+        })
+    };
+    let ids = (0..=u8::MAX).map(|filler| Uuid::from_bytes([filler; 16]));
+    let id = ids.into_iter().find(|id| places(*id)[0] != places(*id)[1]).unwrap();
+    rig.run(async move {
+        let led = || record(ME, 1, 0, &[ME]);
+        broker.image(&[0, 1], &[topic_of(id, vec![led(), led()])]).await;
+        for number in [0, 1] {
+            let key = PartitionKey { topic_id: id, partition: PartitionIndex::new(number) };
+            broker.produce(key, 4, Acks::All).await.expect("it is committed");
+        }
+        let peer = client();
+        for (first, second) in [(0, 1), (1, 0)] {
+            let rows = one_byte_of(&peer, id, &[(first, 0), (second, 0)]).await;
+            assert!(rows[0] > 0 && rows[1] == 0, "the first gives its batch whole, the other nothing: {rows:?}");
+            let rows = one_byte_of(&peer, id, &[(first, 4), (second, 0)]).await;
+            assert!(rows[0] == 0 && rows[1] > 0, "the first has nothing, so the other is the first: {rows:?}");
+        }
+    });
+}
+
+#[test]
+fn requests_are_counted_and_timed_by_api() {
+    let rig = Rig::new(2, FolderState::default());
+    rig.run(async {
+        let peer = client();
+        for _ in 0..3 {
+            peer.call(&MetadataRequest::default(), 12, Duration::from_secs(5)).await.unwrap();
+        }
+        let stream = sakia_io::Stream::connect("broker", PORT).await.unwrap();
+        stream.send(Bytes::from_static(b"GET / HTTP/1.1\r\n")).await.unwrap();
+        let (received, _) = stream.recv(bytes::BytesMut::with_capacity(64)).await;
+        assert_eq!(received.unwrap(), 0, "the connection is closed");
+    });
+    rig.world.run_for(Duration::from_millis(10));
+    let mut page = String::new();
+    rig.registry.render(&mut page);
+    for line in [
+        "kafka_network_requestmetrics_requests_total{request=\"Metadata\"} 3",
+        "kafka_network_requestmetrics_totaltime_seconds_count{request=\"Metadata\"} 3",
+        "sakia_bad_connections_total 1",
+    ] {
+        let shown = page.lines().any(|shown| shown == line);
+        let like = page.lines().filter(|shown| shown.contains("requestmetrics_requests_total{"));
+        assert!(shown, "{line}: {:?}", like.collect::<Vec<_>>());
+    }
 }

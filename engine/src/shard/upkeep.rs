@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
-use sakia_io::{Class, Task, sleep, spawn, wall_clock_ms};
+use sakia_io::{Class, Reply, Task, sleep, spawn, wall_clock_ms};
 use sakia_protocol::ids::PartitionKey;
 use tracing::{error, warn};
 
@@ -121,6 +121,21 @@ impl Shard {
             }
             other => warn!(partition = %key, "a log could not be served: {other}"),
         }
+    }
+
+    /// A planned stop begins: nothing more is appended for producers, and what was is to be on every replica in sync before
+    /// the controller chooses the next leader among them. So acks=1 loses nothing either.
+    pub(super) fn hand_over(self: &Rc<Self>, reply: Reply<()>) {
+        self.handing_over.set(true);
+        let partitions = self.every_partition();
+        let answers: Vec<_> = partitions.iter().filter_map(|partition| partition.everything_committed()).collect();
+        spawn(Class::Foreground, async move {
+            for answer in answers {
+                let _ = answer.await;
+            }
+            let _ = reply.send(());
+        })
+        .detach();
     }
 
     /// Clean stop: nothing more is acknowledged, everything appended is written, logs are closed, several at a time: each

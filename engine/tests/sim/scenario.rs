@@ -1,7 +1,8 @@
 //! What happens in a seed: a cluster of some shape, topics, load, and a few faults, all drawn from it.
 //!
 //! Which faults may meet is chosen so that everything acknowledged must survive: processes may be killed at any time, all
-//! at once too; a machine loses its power once in a run at most, while all replicas are in sync (DESIGN 13.1).
+//! at once too; a machine loses its power once in a run at most, while all replicas are in sync, and then every topic needs two
+//! of them for acks=all (DESIGN 13.1).
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -88,7 +89,8 @@ impl Scenario {
     pub fn draw(random: &mut Random) -> Self {
         let brokers = if random.chance(1, 4) { 3 } else { 2 };
         let shape = Shape { brokers, shards: if random.chance(1, 3) { 2 } else { 1 }, settings: draw_settings(random) };
-        let topics = (0..random.within(1..4)).map(|number| draw_topic(number, brokers, random)).collect();
+        let mut topics: Vec<Topic> =
+            (0..random.within(1..4)).map(|number| draw_topic(number, brokers, random)).collect();
         let mut steps = Vec::new();
         let mut has_lost_power = false;
         for _ in 0..random.within(3..7) {
@@ -99,7 +101,19 @@ impl Scenario {
             steps.push((at + lasts, Step::Ends(fault)));
         }
         steps.sort_by_key(|(at, _)| *at);
+        if has_lost_power {
+            topics.iter_mut().for_each(Topic::require_two);
+        }
         Self { shape, topics, steps }
+    }
+}
+
+impl Topic {
+    /// With one in-sync replica enough, as in Kafka, whoever is fenced last is the only one that may lead. If that one had
+    /// lost its power, and the others died before anybody noticed, what they hold is not asked for.
+    fn require_two(&mut self) {
+        self.configs.retain(|(name, _)| *name != "min.insync.replicas");
+        self.configs.push(("min.insync.replicas", "2".to_owned()));
     }
 }
 

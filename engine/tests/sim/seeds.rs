@@ -3,7 +3,11 @@
 //! `SAKIA_SIM_SEEDS` (default 50) says how many, `SAKIA_SIM_START` (default 1) from which on, `SAKIA_SIM_SEED` runs one with
 //! everything that happens in it. `SAKIA_SIM_ALL=1` goes on after a failure and lists the failing seeds.
 
+use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::available_parallelism;
 
 use crate::scenario;
 
@@ -23,16 +27,24 @@ fn no_seed_loses_doubles_or_reorders_a_record() {
     let start = number("SAKIA_SIM_START").unwrap_or(1);
     let count = number("SAKIA_SIM_SEEDS").unwrap_or(50);
     let goes_on = std::env::var_os("SAKIA_SIM_ALL").is_some();
-    let mut failed = Vec::new();
-    for seed in start..start + count {
-        if catch_unwind(AssertUnwindSafe(|| scenario::run(seed))).is_err() {
-            eprintln!("again: SAKIA_SIM_SEED={seed} cargo test --release -p sakia-engine --test sim seeds");
-            failed.push(seed);
-            if !goes_on {
+    let next = AtomicU64::new(start);
+    let failed = Mutex::new(Vec::new());
+    let work = || {
+        while goes_on || failed.lock().expect("seeds panic elsewhere").is_empty() {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= start + count {
                 break;
             }
+            if catch_unwind(AssertUnwindSafe(|| scenario::run(seed))).is_err() {
+                eprintln!("again: SAKIA_SIM_SEED={seed} cargo test --release -p sakia-engine --test sim seeds");
+                failed.lock().expect("seeds panic elsewhere").push(seed);
+            }
         }
-    }
+    };
+    // A run takes one thread; runs share nothing.
+    let threads = available_parallelism().map_or(1, NonZero::get);
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    let failed = failed.into_inner().expect("seeds panic elsewhere");
     assert!(failed.is_empty(), "seeds that failed: {failed:?}");
 }
 

@@ -77,7 +77,8 @@ pub(super) fn start(libs: &Path, folder: &Path, port_base: u16) -> Result<Cluste
     }
     let brokers = [loopback(port_base + 92), loopback(port_base + 192)];
     let remarks = json!({ "version": "4.3.1", "jvm": JVM.join(" ") });
-    let mut cluster = Cluster { processes, _folder: guard, pids, bootstrap: brokers[0], pages: Vec::new(), remarks };
+    let mut cluster =
+        Cluster { processes, folder: guard, logs: &["."], pids, bootstrap: brokers[0], pages: Vec::new(), remarks };
     cluster.wait_until_ready(&brokers)?;
     Ok(cluster)
 }

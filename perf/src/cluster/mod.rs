@@ -25,8 +25,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 pub(crate) struct Cluster {
     /// In the order in which they are to end.
     processes: Vec<Process>,
-    /// Held for its drop.
-    _folder: Folder,
+    folder: Folder,
+    /// What its processes write about themselves, below the folder.
+    logs: &'static [&'static str],
     /// Pid of each member: `broker 1`, `broker 2`, `controller 3`, `bucket`.
     pids: BTreeMap<String, u32>,
     bootstrap: SocketAddr,
@@ -67,6 +68,21 @@ impl Cluster {
     /// What each member has used up to now.
     pub(crate) fn usage(&self, meter: Meter) -> Result<BTreeMap<String, Usage>, Failure> {
         self.pids.iter().map(|(name, pid)| Ok((name.clone(), meter.read(*pid)?))).collect()
+    }
+
+    /// Copies what its processes wrote about themselves: after a failure the folder goes, the reasons stay.
+    pub(crate) fn save_logs(&self, to: &Path) -> std::io::Result<()> {
+        std::fs::create_dir_all(to)?;
+        for folder in self.logs.iter().map(|folder| self.folder.0.join(folder)) {
+            for entry in std::fs::read_dir(folder)? {
+                let path = entry?.path();
+                if let Some(name) = path.file_name().filter(|_| path.extension().is_some_and(|ending| ending == "log"))
+                {
+                    std::fs::copy(&path, to.join(name))?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Pages of counts, by name.

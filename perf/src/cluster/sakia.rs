@@ -43,7 +43,15 @@ pub(super) fn start(binary: &Path, folder: &Path, port_base: u16) -> Result<Clus
         "bucket": bucket_line.trim_start_matches("bucket").trim(),
         "binary_sha256": machine::sha256(binary),
     });
-    let mut cluster = Cluster { processes: vec![process], _folder: guard, pids, bootstrap: brokers[0], pages, remarks };
+    let mut cluster = Cluster {
+        processes: vec![process],
+        folder: guard,
+        logs: &[".", "data/logs"],
+        pids,
+        bootstrap: brokers[0],
+        pages,
+        remarks,
+    };
     cluster.wait_until_ready(&brokers)?;
     Ok(cluster)
 }

@@ -29,6 +29,11 @@ use crate::{properties, store};
 /// From the request to stop to the end of the process, at most.
 const STOP_WITHIN: Duration = Duration::from_secs(10);
 
+/// How long a port may seem taken: the kernel takes down the ring of a killed process, and with it what that was accepting
+/// on, a little after the process itself.
+const PORT_FREE_WITHIN: Duration = Duration::from_secs(1);
+const PORT_LOOK_EVERY: Duration = Duration::from_millis(10);
+
 /// Arguments of `sakia server`.
 #[derive(Args)]
 pub(crate) struct ServerArguments {
@@ -55,8 +60,10 @@ pub(crate) fn start_lines() {
 /// Runs until it is stopped or fails.
 pub(crate) fn run(arguments: &ServerArguments) -> Result<(), Failure> {
     start_lines();
-    let settings = Arc::new(read_settings(arguments)?);
+    let mut settings = read_settings(arguments)?;
     sakia_io::preflight(std::slice::from_ref(&settings.folder)).map_err(Failure::refused)?;
+    choose_ports(&mut settings)?;
+    let settings = Arc::new(settings);
     let _ports = take_ports(&settings)?;
     let (heard, words) = mpsc::channel();
     let signals = heard.clone();
@@ -121,6 +128,9 @@ fn start_line(settings: &Settings) -> String {
     if let Some(rack) = &settings.rack {
         parts.push(format!("zone {rack}"));
     }
+    for listener in settings.listeners.iter().chain(&settings.controller_listeners) {
+        parts.push(format!("{}://{}:{}", listener.name, listener.host, listener.port));
+    }
     parts.push(format!("data in {}", settings.folder.display()));
     if let Some((host, port)) = &settings.http {
         parts.push(format!("http://{host}:{port}/"));
@@ -161,6 +171,18 @@ fn wait(words: &Receiver<Word>, stop: impl Fn()) -> Result<(), Failure> {
     }
 }
 
+/// Gives listeners of port 0 a free one, here and in what clients are told: shards that bind 0 would each get their own.
+fn choose_ports(settings: &mut Settings) -> Result<(), Failure> {
+    for bound in settings.listeners.iter_mut().chain(&mut settings.controller_listeners).filter(|one| one.port == 0) {
+        let free = TcpListener::bind(SocketAddr::new(address_of(bound), 0)).map_err(Failure::refused)?;
+        bound.port = free.local_addr().map_err(Failure::refused)?.port();
+    }
+    for (told, bound) in settings.advertised.iter_mut().zip(&settings.listeners).filter(|(told, _)| told.port == 0) {
+        told.port = bound.port;
+    }
+    Ok(())
+}
+
 /// A port belongs to this process until it is dropped.
 struct PortLock {
     _name: UnixListener,
@@ -180,14 +202,25 @@ fn take_port(listener: &Listener) -> Result<PortLock, Failure> {
     // A name without a file, known in this network namespace only, like the port; gone when the process is gone.
     let name = SocketName::from_abstract_name(format!("sakia-port-{port}")).map_err(Failure::refused)?;
     let lock = UnixListener::bind_addr(&name).map_err(|_| taken())?;
-    let host = if listener.host == "localhost" { "127.0.0.1" } else { &listener.host };
-    let ip: IpAddr = host.parse().unwrap_or(IpAddr::from([0, 0, 0, 0]));
-    // Bound without SO_REUSEPORT: fails if anybody at all listens there.
-    match TcpListener::bind(SocketAddr::new(ip, port)) {
-        Ok(_) => Ok(PortLock { _name: lock }),
-        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => Err(taken()),
-        Err(error) => Err(Failure::refused(format!("cannot listen on {ip}:{port} ({}): {error}", listener.name))),
+    let ip = address_of(listener);
+    let until = Instant::now() + PORT_FREE_WITHIN;
+    loop {
+        // Bound without SO_REUSEPORT: fails if anybody at all listens there.
+        match TcpListener::bind(SocketAddr::new(ip, port)) {
+            Ok(_) => return Ok(PortLock { _name: lock }),
+            Err(error) if error.kind() != std::io::ErrorKind::AddrInUse => {
+                let name = &listener.name;
+                return Err(Failure::refused(format!("cannot listen on {ip}:{port} ({name}): {error}")));
+            }
+            Err(_) if Instant::now() >= until => return Err(taken()),
+            Err(_) => std::thread::sleep(PORT_LOOK_EVERY),
+        }
     }
+}
+
+fn address_of(listener: &Listener) -> IpAddr {
+    let host = if listener.host == "localhost" { "127.0.0.1" } else { &listener.host };
+    host.parse().unwrap_or(IpAddr::from([0, 0, 0, 0]))
 }
 
 #[cfg(test)]

@@ -33,6 +33,11 @@ impl Arguments {
         (!self.0.is_empty()).then(|| self.0.remove(0))
     }
 
+    /// All words that are left.
+    pub(crate) fn rest(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.0)
+    }
+
     pub(crate) fn finish(&self) -> Result<(), String> {
         match self.0.as_slice() {
             [] => Ok(()),
@@ -58,6 +63,7 @@ mod tests {
         assert!(words.finish().is_err());
         assert_eq!(words.word().as_deref(), Some("rest"));
         assert_eq!(words.finish(), Ok(()));
+        assert_eq!(arguments("baseline --rounds 3").rest(), ["baseline", "--rounds", "3"]);
     }
 
     #[test]

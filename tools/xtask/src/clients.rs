@@ -42,8 +42,12 @@ const CLIENTS: &[Client] = &[
 ];
 
 /// Faults of real processes and of the bucket, seen by an idempotent producer: name, script, arguments of a short run.
-const FAULTS: &[(&str, &str, &[&str])] =
-    &[("kill -9", "kill.py", &["--rounds", "4"]), ("controller killed", "controller.py", &["--kills", "3"])];
+const FAULTS: &[(&str, &str, &[&str])] = &[
+    ("kill -9", "kill.py", &["--rounds", "4"]),
+    ("bucket trouble", "bucket.py", &[]),
+    ("controller killed", "controller.py", &["--kills", "3"]),
+    ("planned restarts", "rolling.py", &[]),
+];
 
 /// One of the jars of Apache Kafka's own tools.
 const TOOLS_JAR: &str = "kafka-tools-4.3.1.jar";

@@ -8,7 +8,8 @@
 //! sim --seeds N [--start S]        simulated clusters, one per seed
 //! sim --seed X [--trace]           one of them again
 //! kill [--rounds N]                kill -9 of leaders under an idempotent producer, on real processes
-//! wire [CLIENT]                    the client tests alone: kcat, confluent, kafka-python, java
+//! wire [CLIENT]                    the client tests alone: kcat, confluent, kafka-python, java, hostile
+//! perf baseline [...]              the whole broker beside Apache Kafka; words go on to sakia-perf (`perf --help`)
 //! ```
 //! Reading order: this file, `steps` (how anything is run and counted), `tidy`, `clients`.
 //!
@@ -22,9 +23,9 @@ mod tidy;
 use std::process::ExitCode;
 
 use crate::arguments::Arguments;
-use crate::steps::{Step, Steps, cargo, root};
+use crate::steps::{Step, Steps, cargo, is_ci, root, target};
 
-const USAGE: &str = "cargo xtask check | test | tidy | docs | sim --seeds N [--start S] | sim --seed X [--trace] | kill [--rounds N] | wire [CLIENT]";
+const USAGE: &str = "cargo xtask check | test | tidy | docs | sim --seeds N [--start S] | sim --seed X [--trace] | kill [--rounds N] | wire [CLIENT] | perf baseline [...]";
 
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
@@ -55,6 +56,11 @@ fn run(command: &str, arguments: &mut Arguments, steps: &mut Steps) -> Result<()
             steps.tests("build", release_tests(&["--no-run"]));
             clients::run(steps, arguments.word().as_deref());
         }
+        "perf" => {
+            steps.tests("build", release_tests(&["--no-run"]));
+            let program = target().join("release/sakia-perf");
+            steps.run("perf", arguments.rest().iter().fold(Step::new(program), Step::argument));
+        }
         _ => return Err(format!("no such task: {command:?}")),
     }
     Ok(())
@@ -67,7 +73,7 @@ fn check(steps: &mut Steps) {
 
 fn test(steps: &mut Steps) {
     style(steps);
-    steps.tests("tests", release_tests(&["--no-fail-fast"]));
+    steps.tests("tests", random_tests(release_tests(&["--no-fail-fast"])));
     clients::run(steps, None);
     clients::faults(steps);
 }
@@ -83,6 +89,12 @@ fn release_tests(more: &[&str]) -> Step {
     let mut words = vec!["test", "--release", "--workspace"];
     words.extend(more);
     cargo(&words)
+}
+
+/// CI draws as much as the documents promise; elsewhere a run of all tests stays short.
+fn random_tests(step: Step) -> Step {
+    let (seeds, frames) = if is_ci() { (1000, 1_000_000) } else { (100, 100_000) };
+    step.variable("SAKIA_SIM_SEEDS", seeds).variable("SAKIA_SIM_ALL", 1).variable("SAKIA_FUZZ_FRAMES", frames)
 }
 
 fn docs(steps: &mut Steps) {

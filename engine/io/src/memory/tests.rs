@@ -124,3 +124,17 @@ fn the_last_block_can_be_taken_as_a_copy() {
     assert_eq!(bounce.as_ref()[..3], [3, 0, 0]);
     assert_eq!(bounce.filled(), BLOCK);
 }
+
+#[test]
+fn reads_above_the_budget_have_memory_of_their_own_small_and_large() {
+    let arena = Arena::new(BLOCK);
+    for len in [2 * BLOCK, MAPPED_BYTES_MIN - BLOCK, MAPPED_BYTES_MIN, 3 * MAPPED_BYTES_MIN] {
+        let mut read = ReadBuffer::new(&arena, len);
+        assert_eq!((read.capacity(), read.memory.address.as_ptr().addr() % BLOCK), (len, 0));
+        read.put(&vec![7; len]);
+        let bytes = read.freeze();
+        let tail = bytes.slice(len - 1..);
+        drop(bytes);
+        assert_eq!((&tail[..], arena.in_use()), (&[7][..], 0));
+    }
+}

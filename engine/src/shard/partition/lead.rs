@@ -54,6 +54,8 @@ impl Partition {
         acks: Acks,
     ) -> Result<Appending, Refusal> {
         let epoch = match &*self.role.borrow() {
+            // Who leads next is not known yet; the producer asks.
+            Role::Leader(_) if shard.handing_over.get() => return Err(Refusal::code(not_led_here())),
             Role::Leader(leader) if acks == Acks::All && !leader.has_enough_replicas() => {
                 return Err(Refusal::code(ErrorCode::NotEnoughReplicas));
             }

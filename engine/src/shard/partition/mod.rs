@@ -343,6 +343,11 @@ impl Partition {
         (reached < end).then(|| self.waiters.borrow_mut().wait(until, end))
     }
 
+    /// Waits until everything appended is committed; `None` if it is, or if another broker leads.
+    pub(super) fn everything_committed(&self) -> Option<sakia_io::Answer<Reached>> {
+        self.is_leader().then(|| self.wait(Until::HighWatermark, self.log.appended())).flatten()
+    }
+
     /// Stops the partition: no role, no writer. The log can then be closed or deleted.
     pub(super) fn stop(&self, shard: &Rc<Shard>) {
         self.leave_role(shard);

@@ -74,10 +74,6 @@ impl Process {
         self.ended.is_some()
     }
 
-    pub(super) fn ended_well(&self) -> bool {
-        self.ended.is_some_and(|status| status.success())
-    }
-
     /// Asks for a clean stop. Returns at once.
     pub(super) fn ask_to_stop(&mut self) {
         drop(self.child.stdin.take());

@@ -242,12 +242,12 @@ fn stop_all(processes: &mut [Process], layout: &Layout) -> Result<(), Failure> {
     let mut late = Vec::new();
     let brokers_until = Instant::now() + BROKERS_STOP_WITHIN;
     late.extend(stop_some(processes, |process| process.member.is_broker(), BROKERS_STOP_WITHIN));
-    wait_for_restarted(processes, layout, Member::is_broker, brokers_until);
+    wait_for_restarted(layout, Member::is_broker, brokers_until);
     for member in [Member::Controller, Member::Bucket] {
         late.extend(stop_some(processes, |process| process.member == member, OTHERS_STOP_WITHIN));
     }
     let controller_until = Instant::now() + OTHERS_STOP_WITHIN;
-    wait_for_restarted(processes, layout, |member| member == Member::Controller, controller_until);
+    wait_for_restarted(layout, |member| member == Member::Controller, controller_until);
     if late.is_empty() {
         return output::write("stopped\n");
     }
@@ -271,9 +271,8 @@ fn stop_some(processes: &mut [Process], chosen: impl Fn(&Process) -> bool, withi
 }
 
 /// What a second terminal restarted stops by itself; its ports say when.
-fn wait_for_restarted(processes: &[Process], layout: &Layout, chosen: impl Fn(Member) -> bool, until: Instant) {
-    let elsewhere = |process: &&Process| chosen(process.member) && !process.ended_well();
-    let members: Vec<Member> = processes.iter().filter(elsewhere).map(|process| process.member).collect();
+fn wait_for_restarted(layout: &Layout, chosen: impl Fn(Member) -> bool, until: Instant) {
+    let members: Vec<Member> = Member::ALL.into_iter().filter(|member| chosen(*member)).collect();
     wait_for_ports(layout, &members, until);
 }
 

@@ -9,7 +9,7 @@ import time
 
 from apis import BY_NAME, RESPONSE_HEADER_STAYS_OLD
 from checks import must, wait_for
-from codec import Reader, decode, encode, uvarint
+from codec import Reader, decode, encode
 
 CLOSED = "closed"
 SILENT = "silent"
@@ -23,7 +23,8 @@ def parse_address(text):
 def frame(api, version, body, correlation=1, client="hostile"):
     """Length, header and body of a request."""
     head = struct.pack(">hhi", api.key, version, correlation)
-    head += struct.pack(">h", -1) if client is None else struct.pack(">h", len(client)) + client.encode()
+    client = client if client is None else client.encode()
+    head += struct.pack(">h", -1) if client is None else struct.pack(">h", len(client)) + client
     if api.is_compact(version):
         head += b"\0"
     return struct.pack(">i", len(head) + len(body)) + head + body
@@ -124,6 +125,11 @@ class Connection:
         wanted = None if topics is None else [{"name": name} for name in topics]
         return self.ask("Metadata", version, topics=wanted, **more)
 
+    def node(self):
+        """The node.id of the broker at the other end."""
+        port = parse_address(self.address)[1]
+        return next(row["id"] for row in self.metadata([])["brokers"] if row["port"] == port)
+
     def topic(self, name):
         """The one topic of this name as Metadata tells it."""
         return self.metadata([name])["topics"][0]
@@ -180,11 +186,7 @@ class Connection:
             return topic["error"] == 0 and all(row["leader"] >= 0 for row in topic["partitions"]) and topic
         topic = wait_for(f"leaders of {name}", led, 10)
 
-        def serves():
-            mine = [row["index"] for row in topic["partitions"] if row["leader"] == assignments[row["index"]][0]]
-            return all(self.offset_for(name, -1, index)["error"] in (0, 6) for index in mine)
-        wait_for(f"{name} to be served", serves, 10)
+        mine = [row["index"] for row in topic["partitions"] if row["leader"] == self.node()]
+        wait_for(f"{name} to be served", lambda: all(self.offset_for(name, -1, index)["error"] == 0 for index in mine),
+                 10)
         return topic
-
-
-__all__ = ["CLOSED", "SILENT", "Connection", "frame", "parse_address", "read_answer", "request", "uvarint"]
