@@ -30,6 +30,8 @@ pub const HIGH_WATERMARK_FILE: &str = "replication-offset-checkpoint";
 pub const LOG_START_FILE: &str = "log-start-offset-checkpoint";
 /// Identity of the data folder.
 pub const META_FILE: &str = "meta.properties";
+/// Mark of a failed disk: what was written behind the recovery points may not be on it (R6).
+pub const FAILED_FILE: &str = "sakia-failed";
 /// Mark of a clean stop.
 pub const CLEAN_STOP_FILE: &str = ".kafka_cleanshutdown";
 /// Identity of the topic, in the partition's folder.

@@ -11,7 +11,7 @@ use sakia_io::fs::{self, FolderLock};
 use sakia_protocol::ids::{PartitionIndex, TopicId};
 
 use crate::log::checkpoint::{
-    CleanStop, HIGH_WATERMARK_FILE, LOG_START_FILE, OffsetCheckpoint, PARTITION_FILE, RECOVERY_POINT_FILE,
+    CleanStop, FAILED_FILE, HIGH_WATERMARK_FILE, LOG_START_FILE, OffsetCheckpoint, PARTITION_FILE, RECOVERY_POINT_FILE,
     decode_topic_id, read_or_warn,
 };
 use crate::log::recovery::create_folder;
@@ -56,6 +56,7 @@ pub struct DataFolder {
     path: PathBuf,
     _lock: FolderLock,
     clean_stop: Option<CleanStop>,
+    has_failed: bool,
     recovery_points: OffsetCheckpoint,
     log_starts: OffsetCheckpoint,
     high_watermarks: OffsetCheckpoint,
@@ -83,6 +84,7 @@ impl DataFolder {
             recovery_points: OffsetCheckpoint::read(&path.join(RECOVERY_POINT_FILE)).await?,
             log_starts: OffsetCheckpoint::read(&path.join(LOG_START_FILE)).await?,
             high_watermarks: OffsetCheckpoint::read(&path.join(HIGH_WATERMARK_FILE)).await?,
+            has_failed: fs::exists(&path.join(FAILED_FILE)).await?,
             path: path.to_owned(),
             _lock: lock,
             clean_stop,
@@ -109,7 +111,29 @@ impl DataFolder {
             last_run: if self.clean_stop.is_some() { LastRun::Closed } else { LastRun::Crashed },
             recovery_point: self.recovery_points.offsets.get(&key).copied(),
             log_start: self.log_starts.offsets.get(&key).copied(),
+            has_failed: self.has_failed,
         }
+    }
+
+    /// Remembers that a write or sync failed here, so that the next start writes again what the disk may have given up.
+    ///
+    /// # Errors
+    /// The disk failed here as well.
+    pub async fn leave_failed(path: &Path) -> io::Result<()> {
+        let text = "A write or sync in this folder failed. The next start writes everything behind the recovery points again.\n";
+        fs::replace_file(&path.join(FAILED_FILE), text.into()).await
+    }
+
+    /// Forgets that, once every log is synced and closed.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub async fn forget_failed(&self) -> io::Result<()> {
+        if self.has_failed {
+            fs::remove_file(&self.path.join(FAILED_FILE)).await?;
+            fs::sync_dir(&self.path).await?;
+        }
+        Ok(())
     }
 
     /// High watermarks as last written; clamp each to `[start, stored]` of its log.

@@ -109,6 +109,9 @@ pub struct Opening {
     pub recovery_point: Option<Offset>,
     /// From `log-start-offset-checkpoint`.
     pub log_start: Option<Offset>,
+    /// A write or sync failed in the folder: what is read behind the recovery point may be in a cache that a sync has given
+    /// up, so it is written again.
+    pub has_failed: bool,
 }
 
 /// How the last run of a data folder ended.

@@ -12,14 +12,14 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 
-use sakia_io::{File, OpenOptions, fs, now, wall_clock_ms};
+use sakia_io::{Arena, BLOCK, File, OpenOptions, fs, now, wall_clock_ms};
 use sakia_protocol::batch::{BatchHeader, HEADER_LEN};
 use sakia_protocol::ids::{Offset, PartitionKey};
 
 use crate::log::checkpoint::{PARTITION_FILE, decode_topic_id, encode_topic_id, read_or_warn};
 use crate::log::epochs::{EPOCH_FILE, EpochCache};
 use crate::log::index::SegmentIndex;
-use crate::log::limits::PRODUCER_RECALL_BYTES;
+use crate::log::limits::{PRODUCER_RECALL_BYTES, SCAN_BYTES};
 use crate::log::producers::Producers;
 use crate::log::reader::{read_index, write_index};
 use crate::log::scan::{Complete, Scanned, Scanner, Stopped, replay_headers};
@@ -352,6 +352,9 @@ impl Recovery<'_> {
             // They must not come back behind what is appended from now on.
             fs::sync_dir(self.folder).await?;
         }
+        if self.how.has_failed {
+            self.write_again(verified.scanned.iter().chain([&active])).await?;
+        }
         self.cut_to_length(&active).await?;
         for settled in &verified.scanned {
             self.cut_to_length(settled).await?;
@@ -445,6 +448,34 @@ impl Recovery<'_> {
         }
         segment.file.truncate(end).await?;
         segment.file.sync().await
+    }
+
+    /// Writes again, block by block, what lies behind the recovery point: a failed sync may have dropped it from the disk while
+    /// reads still show it, and the next sync would not say so. Names are synced again as well.
+    async fn write_again(&self, segments: impl Iterator<Item = &Scanned>) -> io::Result<()> {
+        let arena = Arena::new(SCAN_BYTES);
+        let point = self.how.recovery_point.unwrap_or(Offset::ZERO);
+        for segment in segments {
+            let mut position = Position::new(segment.index.position_before(point)).block();
+            tracing::warn!(folder = %self.folder.display(), base = %segment.base, from = position.get(), to = segment.end.get(), "written again after a failure of the disk");
+            while position < segment.end {
+                let len = segment.end.since(position).min(SCAN_BYTES);
+                let bytes = segment.file.read(position.in_file(), len).await?;
+                let whole = bytes.len().next_multiple_of(BLOCK);
+                let mut chunk = arena.chunk(whole).map_err(io::Error::other)?;
+                let written = chunk.append_parts(&[&bytes, &[0; BLOCK][..whole - bytes.len()]]);
+                written.expect("the chunk has this length");
+                segment.file.write_range(chunk.blocks(0..whole), position.in_file()).await?;
+                position = position.advance(len);
+            }
+            segment.file.truncate(segment.end.in_file()).await?;
+            segment.file.sync().await?;
+        }
+        fs::sync_dir(self.folder).await?;
+        match self.folder.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => fs::sync_dir(parent).await,
+            _ => Ok(()),
+        }
     }
 
     async fn open(&self, base: Offset, create: Create) -> io::Result<File> {

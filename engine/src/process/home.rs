@@ -10,11 +10,12 @@ use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use sakia_io::{Receiver, Reply, fill_random, oneshot, timeout};
+use sakia_io::{Receiver, Reply, Signal, fill_random, oneshot, timeout};
 use sakia_protocol::ids::{BrokerEpoch, Offset, PartitionIndex, Uuid};
-use tracing::warn;
+use tracing::{error, warn};
 
 use crate::control::broker;
 use crate::limits::CHECKPOINTS_ASKED;
@@ -68,6 +69,9 @@ impl Home {
     pub(super) async fn leave(&self, state: Option<ShardCheckpoint>, epoch: Option<BrokerEpoch>) -> io::Result<()> {
         let Some(state) = state else { return Ok(()) };
         self.write(&state).await?;
+        if state.is_complete {
+            self.folder.forget_failed().await?;
+        }
         if !state.is_complete && self.folder.clean_stop().is_none() {
             warn!("logs of an earlier run were not opened in this one; the next start recovers");
             return Ok(());
@@ -86,6 +90,7 @@ impl Home {
         self: Rc<Self>,
         interval: Duration,
         addresses: Addresses,
+        failure: Signal,
         mut asked: Receiver<Reply<()>>,
     ) {
         loop {
@@ -94,7 +99,11 @@ impl Home {
             let _ = timeout(interval, more).await;
             let Some(state) = gather(&addresses).await else { return };
             if let Err(why) = self.write(&state).await {
-                warn!("checkpoints could not be written: {why}");
+                // A log that was cut below its recovery point must not grow again while the file says otherwise.
+                error!("the log folder failed: checkpoints could not be written: {why}");
+                self.state.has_failed.store(true, Ordering::Relaxed);
+                failure.raise();
+                return;
             }
             for reply in replies {
                 // Whoever asked may have lost its role meanwhile.
@@ -155,7 +164,11 @@ async fn folder_state(folder: &DataFolder) -> io::Result<FolderState> {
         let opening = folder.opening(&partition);
         partitions.insert(partition, (opening, high_watermark));
     }
-    Ok(FolderState { path: folder.path().to_owned(), partitions: Arc::new(partitions) })
+    Ok(FolderState {
+        path: folder.path().to_owned(),
+        partitions: Arc::new(partitions),
+        has_failed: Arc::new(AtomicBool::new(false)),
+    })
 }
 
 fn random_id() -> Uuid {

@@ -93,6 +93,12 @@ impl Running {
         self.stop.raise();
     }
 
+    /// Whether it could not go on. Its threads were told to end, and may not have.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
     /// Waits until it has ended. One that failed is not waited for beyond its control shard: its other threads were told to
     /// end, and one that hangs on a dead disk must not keep the process.
     #[must_use]
@@ -210,7 +216,8 @@ async fn run_broker(start: BrokerStart, stop: Signal, handles: Handles) -> Resul
         failure: &failure,
         handles: &handles,
     };
-    let for_shards = ForShards { folder: home.state.clone(), checkpoint, listen, applied };
+    let folder = home.state.clone();
+    let for_shards = ForShards { folder: folder.clone(), checkpoint, listen, applied };
     let bucket = store.map(|store| ForCombiner { store, prefix, metadata_index });
     let ended = match threads.start(inboxes.shards, &for_shards, inboxes.combiner, bucket) {
         Ok(()) => {
@@ -230,6 +237,11 @@ async fn run_broker(start: BrokerStart, stop: Signal, handles: Handles) -> Resul
     };
     if ended.is_err() {
         halt(&addresses).await;
+        if folder.has_failed.load(Ordering::Relaxed)
+            && let Err(why) = DataFolder::leave_failed(&folder.path).await
+        {
+            error!("the disk's failure could not be noted in the data folder: {why}");
+        }
     }
     ended
 }
@@ -253,7 +265,8 @@ async fn live(parts: Parts, control: BrokerControl, registry: Registry) -> Resul
         serve_http(&host, port, registry, status)?;
     }
     let interval = settings.replica.checkpoint_interval;
-    let saving = spawn(Class::Foreground, home.clone().save_for_ever(interval, addresses.clone(), checkpoints));
+    let saving =
+        spawn(Class::Foreground, home.clone().save_for_ever(interval, addresses.clone(), failure.clone(), checkpoints));
     let broker = spawn(Class::Foreground, broker::run(control));
     if let Either::Left(()) = either(failure.wait(), stop.wait()).await {
         return Err("the broker cannot go on: see the line above".to_owned());

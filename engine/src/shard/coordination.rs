@@ -17,7 +17,7 @@ use sakia_io::{Class, Reply, now, sleep, spawn, timeout, wall_clock_ms};
 use sakia_protocol::api::error::ErrorCode;
 use sakia_protocol::batch::{BatchBuilder, Compression, NewRecord, for_each_record};
 use sakia_protocol::ids::{LeaderEpoch, PartitionIndex, PartitionKey};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::partition::{Appending, Partition};
 use super::{Shard, partition::read_error};
@@ -37,7 +37,7 @@ pub(crate) const OFFSETS_TOPIC: &str = "__consumer_offsets";
 pub struct Coordination {
     coordinators: RefCell<Coordinators>,
     waiting: RefCell<BTreeMap<Ticket, Reply<GroupAnswer>>>,
-    led: RefCell<BTreeMap<PartitionIndex, LeaderEpoch>>,
+    led: RefCell<BTreeMap<PartitionKey, LeaderEpoch>>,
     next_ticket: Cell<u64>,
     wake: Wake,
 }
@@ -79,25 +79,27 @@ impl Coordination {
             return;
         }
         let key = partition.key();
-        if self.led.borrow().get(&key.partition) == Some(&epoch) {
+        if self.is_led(key, epoch) {
             return;
         }
         self.resign(shard, key);
-        self.led.borrow_mut().insert(key.partition, epoch);
+        debug!(partition = %key.partition, %epoch, "group coordinator loads");
+        self.led.borrow_mut().insert(key, epoch);
         self.coordinators.borrow_mut().lead(key.partition);
         spawn(Class::Foreground, load(shard.clone(), partition.clone(), epoch)).detach();
     }
 
-    /// A partition is no longer led here.
+    /// A partition, of whichever topic, is no longer led here.
     pub(super) fn resign(&self, shard: &Rc<Shard>, key: PartitionKey) {
-        if self.led.borrow_mut().remove(&key.partition).is_some() {
+        if self.led.borrow_mut().remove(&key).is_some() {
+            debug!(partition = %key.partition, "group coordinator resigns");
             let effects = self.coordinators.borrow_mut().resign(key.partition);
             self.carry_out(shard, key, effects);
         }
     }
 
-    fn is_led(&self, partition: PartitionIndex, epoch: LeaderEpoch) -> bool {
-        self.led.borrow().get(&partition) == Some(&epoch)
+    fn is_led(&self, key: PartitionKey, epoch: LeaderEpoch) -> bool {
+        self.led.borrow().get(&key) == Some(&epoch)
     }
 
     /// Sends answers, appends records.
@@ -115,7 +117,7 @@ impl Coordination {
 
     /// Appends at once, in order; the commit is awaited in a task of its own.
     fn append(&self, shard: &Rc<Shard>, key: PartitionKey, append: Append) {
-        let Some(epoch) = self.led.borrow().get(&key.partition).copied() else { return };
+        let Some(epoch) = self.led.borrow().get(&key).copied() else { return };
         let number = append.number;
         let begun = begin(shard, key, &append);
         let shard = shard.clone();
@@ -127,8 +129,11 @@ impl Coordination {
                     Err(_) => Err(ErrorCode::RequestTimedOut),
                 },
             };
+            if let Err(code) = stored {
+                debug!(partition = %key.partition, code = code.name(), "records of a group could not be stored");
+            }
             let coordination = &shard.coordination;
-            if coordination.is_led(key.partition, epoch) {
+            if coordination.is_led(key, epoch) {
                 let effects =
                     coordination.coordinators.borrow_mut().append_finished(key.partition, number, stored, clock());
                 coordination.carry_out(&shard, key, effects);
@@ -200,11 +205,12 @@ fn begin(shard: &Rc<Shard>, key: PartitionKey, append: &Append) -> Result<(Rc<Pa
 
 /// Replays the partition into its coordinator. A log that cannot be read is tried again: groups wait meanwhile.
 async fn load(shard: Rc<Shard>, partition: Rc<Partition>, epoch: LeaderEpoch) {
-    let index = partition.key().partition;
+    let key = partition.key();
+    let index = key.partition;
     let mut from = partition.log().start();
     let end = partition.log().appended();
     while from < end {
-        if !shard.coordination.is_led(index, epoch) {
+        if !shard.coordination.is_led(key, epoch) {
             return;
         }
         let below = partition.log().stored().min(end);
@@ -227,7 +233,7 @@ async fn load(shard: Rc<Shard>, partition: Rc<Partition>, epoch: LeaderEpoch) {
             }
         }
     }
-    if shard.coordination.is_led(index, epoch) {
+    if shard.coordination.is_led(key, epoch) {
         if let Some(coordinator) = shard.coordination.coordinators.borrow_mut().get_mut(index) {
             coordinator.loaded(clock());
             info!(partition = %index, groups = coordinator.len(), "group coordinator is ready");

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use sakia_controller::image::{ConfigResource, PartitionImage, Standing};
 use sakia_controller::{Event, Image};
@@ -33,6 +33,8 @@ pub struct FolderState {
     pub path: PathBuf,
     /// How each partition that has a folder is opened, and its high watermark.
     pub partitions: Arc<BTreeMap<PartitionFolder, (Opening, Option<Offset>)>>,
+    /// A write or sync in the folder has failed.
+    pub has_failed: Arc<AtomicBool>,
 }
 
 /// Partitions whose role may have to change. Removals come first: a new topic may have the name of one that is gone.

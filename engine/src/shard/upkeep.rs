@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use sakia_io::{Class, Reply, Task, sleep, spawn, wall_clock_ms};
@@ -117,6 +118,7 @@ impl Shard {
             LogError::Closed => {}
             LogError::Offline(why) => {
                 error!(partition = %key, "the log folder failed: {why}");
+                self.folder.has_failed.store(true, Ordering::Relaxed);
                 self.failure.raise();
             }
             other => warn!(partition = %key, "a log could not be served: {other}"),

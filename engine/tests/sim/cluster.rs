@@ -243,7 +243,7 @@ impl Node {
 
     /// It was started and has ended by itself.
     pub fn is_dead(&self) -> bool {
-        self.running.is_some() && self.machine.running_shards() == 0
+        self.running.as_ref().is_some_and(|running| running.has_failed() || self.machine.running_shards() == 0)
     }
 
     fn spawner(&self) -> Arc<dyn Spawner> {

@@ -4,7 +4,7 @@
 //! where its doc says so: what a client does about an error is part of the test.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -14,13 +14,23 @@ use sakia_io::{Class, sleep};
 use sakia_protocol::api::error::ErrorCode;
 use sakia_protocol::ids::Uuid;
 use sakia_protocol::messages::create_topics::{CreatableTopic, CreatableTopicConfig, CreateTopicsRequest};
+use sakia_protocol::messages::delete_topics::{DeleteTopicState, DeleteTopicsRequest};
 use sakia_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic, PartitionData};
+use sakia_protocol::messages::find_coordinator::FindCoordinatorRequest;
 use sakia_protocol::messages::init_producer_id::InitProducerIdRequest;
 use sakia_protocol::messages::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
 use sakia_protocol::messages::metadata::{MetadataRequest, MetadataRequestTopic};
+use sakia_protocol::messages::offset_commit::{
+    OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
+};
+use sakia_protocol::messages::offset_fetch::{OffsetFetchRequest, OffsetFetchRequestTopic};
 use sakia_protocol::messages::produce::{
     PartitionProduceData, PartitionProduceResponse, ProduceRequest, TopicProduceData,
 };
+
+use tracing::debug;
+
+use crate::history::Place;
 
 const LIMIT: Duration = Duration::from_secs(3);
 const PORT: u16 = 9092;
@@ -68,6 +78,8 @@ pub struct Kafka {
     peers: RefCell<BTreeMap<String, Rc<Peer>>>,
     brokers: RefCell<BTreeMap<i32, String>>,
     topics: RefCell<BTreeMap<String, TopicView>>,
+    /// Topics that were deleted: a broker that has not heard of it may still name them.
+    gone: RefCell<BTreeSet<Uuid>>,
 }
 
 impl Kafka {
@@ -80,6 +92,7 @@ impl Kafka {
             peers: RefCell::default(),
             brokers: RefCell::default(),
             topics: RefCell::default(),
+            gone: RefCell::default(),
         })
     }
 
@@ -127,6 +140,9 @@ impl Kafka {
             if !code.is_none() {
                 return Err(Trouble::Code(code));
             }
+            if self.gone.borrow().contains(&topic.topic_id) {
+                return Err(Trouble::NoLeader);
+            }
             let mut partitions: Vec<PartitionView> = Vec::new();
             for (index, row) in topic.partitions.iter().enumerate() {
                 assert_eq!(usize::try_from(row.partition_index), Ok(index), "metadata lists partitions in order");
@@ -138,7 +154,7 @@ impl Kafka {
                 });
             }
             let name = topic.name.expect("asked by name");
-            if let Some(before) = known.get(&name) {
+            if let Some(before) = known.get(&name).filter(|before| before.id == topic.topic_id) {
                 for (view, before) in partitions.iter_mut().zip(&before.partitions) {
                     if before.leader_epoch > view.leader_epoch {
                         *view = before.clone();
@@ -193,6 +209,83 @@ impl Kafka {
             || self.topic(name).is_none_or(|topic| topic.partitions.iter().any(|row| row.leader.is_none()))
         {
             sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Deletes a known topic; tries again until somebody says that it is gone. By its id: a request that the network holds
+    /// for long may arrive when another topic has its name.
+    pub async fn delete_topic(&self, name: &str) {
+        let topic_id = self.topics.borrow_mut().remove(name).expect("the topic is known").id;
+        let topics = vec![DeleteTopicState { name: None, topic_id }];
+        let request = DeleteTopicsRequest { topics, timeout_ms: 2000, ..DeleteTopicsRequest::default() };
+        loop {
+            if let Ok(answer) = self.any_peer().call(&request, 6, LIMIT).await {
+                match ErrorCode::from_wire(answer.responses[0].error_code) {
+                    ErrorCode::None | ErrorCode::UnknownTopicId => break,
+                    ErrorCode::NotController | ErrorCode::RequestTimedOut => {}
+                    code => panic!("{name} cannot be deleted: {}", code.name()),
+                }
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+        self.gone.borrow_mut().insert(topic_id);
+    }
+
+    /// The group's coordinator, as some broker says.
+    async fn coordinator(&self, group: &str) -> Result<Rc<Peer>, Trouble> {
+        let request = FindCoordinatorRequest { key: group.to_owned(), ..FindCoordinatorRequest::default() };
+        let answer = self.any_peer().call(&request, 3, LIMIT).await?;
+        match ErrorCode::from_wire(answer.error_code) {
+            ErrorCode::None => {
+                debug!(group, host = answer.host, "coordinator");
+                Ok(self.peer_at(&answer.host))
+            }
+            code => Err(Trouble::Code(code)),
+        }
+    }
+
+    /// Commits an offset for a group without members.
+    pub async fn commit(&self, group: &str, place: &Place, offset: i64) -> Result<(), Trouble> {
+        let partition = OffsetCommitRequestPartition {
+            partition_index: place.1,
+            committed_offset: offset,
+            ..OffsetCommitRequestPartition::default()
+        };
+        let topic = OffsetCommitRequestTopic {
+            name: place.0.clone(),
+            partitions: vec![partition],
+            ..OffsetCommitRequestTopic::default()
+        };
+        let request = OffsetCommitRequest {
+            group_id: group.to_owned(),
+            generation_id_or_member_epoch: -1,
+            topics: vec![topic],
+            ..OffsetCommitRequest::default()
+        };
+        let answer = self.coordinator(group).await?.call(&request, 7, LIMIT).await?;
+        match ErrorCode::from_wire(answer.topics[0].partitions[0].error_code) {
+            ErrorCode::None => Ok(()),
+            code => Err(Trouble::Code(code)),
+        }
+    }
+
+    /// The offset that a group holds; -1 if it has none.
+    pub async fn committed(&self, group: &str, place: &Place) -> Result<i64, Trouble> {
+        let topic = OffsetFetchRequestTopic { name: place.0.clone(), partition_indexes: vec![place.1] };
+        let request = OffsetFetchRequest {
+            group_id: group.to_owned(),
+            topics: Some(vec![topic]),
+            ..OffsetFetchRequest::default()
+        };
+        let answer = self.coordinator(group).await?.call(&request, 5, LIMIT).await?;
+        match ErrorCode::from_wire(answer.error_code) {
+            ErrorCode::None => {}
+            code => return Err(Trouble::Code(code)),
+        }
+        let row = &answer.topics[0].partitions[0];
+        match ErrorCode::from_wire(row.error_code) {
+            ErrorCode::None => Ok(row.committed_offset),
+            code => Err(Trouble::Code(code)),
         }
     }
 

@@ -2,14 +2,16 @@
 //! under a seed, in virtual time (DESIGN 9, 13).
 //!
 //! Reading order: `cluster` (machines and processes), `kafka` (a client's view of a cluster), `history` (what clients were
-//! told, and the invariants that can be checked at once), `producer`, `consumer`, `checks` (the invariants of a cluster at
+//! told, and the invariants that can be checked at once), `producer`, `consumer`, `churn`, `commits`, `checks` (the invariants of a cluster at
 //! rest), `scenario` (what happens in a seed), then the tests: `smoke`, `seeds`, `liveness`.
 //!
 //! `SAKIA_SIM_SEEDS=500 SAKIA_SIM_START=1000 cargo test --release -p sakia-engine --test sim seeds` runs other seeds;
 //! `SAKIA_SIM_SEED=1234` one of them, with a line for everything that happens.
 
 mod checks;
+mod churn;
 mod cluster;
+mod commits;
 mod consumer;
 mod history;
 mod kafka;

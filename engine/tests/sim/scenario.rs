@@ -9,13 +9,15 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use sakia_io::Moment;
-use sakia_io::sim::{Crash, Machine, Random};
+use sakia_io::sim::{Crash, Failing, Machine, Random};
 use sakia_remote::ObjectKey;
 use sakia_remote::store::simulated::Reach;
 use tracing::info;
 
 use crate::checks;
-use crate::cluster::{Cluster, Shape};
+use crate::churn;
+use crate::cluster::{Cluster, FOLDER, Shape};
+use crate::commits;
 use crate::consumer::{Consumer, Source};
 use crate::history::{History, Place, Promise};
 use crate::kafka::Kafka;
@@ -57,6 +59,9 @@ pub enum Fault {
     ShortGets(u32),
     SlowBucket(Duration),
     SlowDisk(usize, Duration),
+    /// The broker's next write of a log, or its next sync, fails.
+    FailWrite(usize),
+    FailSync(usize),
     ClockJump(Side, i64),
     ClockDrift(Side, i64),
 }
@@ -81,6 +86,10 @@ enum Step {
 pub struct Scenario {
     pub shape: Shape,
     pub topics: Vec<Topic>,
+    /// A topic is deleted and created again all the time; whether through the bucket.
+    churn: Option<bool>,
+    /// A group commits offsets all the time.
+    commits: bool,
     steps: Vec<(Duration, Step)>,
 }
 
@@ -88,7 +97,8 @@ impl Scenario {
     /// The scenario of a seed.
     pub fn draw(random: &mut Random) -> Self {
         let brokers = if random.chance(1, 4) { 3 } else { 2 };
-        let shape = Shape { brokers, shards: if random.chance(1, 3) { 2 } else { 1 }, settings: draw_settings(random) };
+        let mut shape =
+            Shape { brokers, shards: if random.chance(1, 3) { 2 } else { 1 }, settings: draw_settings(random) };
         let mut topics: Vec<Topic> =
             (0..random.within(1..4)).map(|number| draw_topic(number, brokers, random)).collect();
         let mut steps = Vec::new();
@@ -103,8 +113,12 @@ impl Scenario {
         steps.sort_by_key(|(at, _)| *at);
         if has_lost_power {
             topics.iter_mut().for_each(Topic::require_two);
+            // The topic of committed offsets as well.
+            shape.settings.push(("min.insync.replicas", "2".to_owned()));
         }
-        Self { shape, topics, steps }
+        let churn = random.chance(1, 3).then(|| random.chance(1, 2));
+        let commits = random.chance(1, 3);
+        Self { shape, topics, churn, commits, steps }
     }
 }
 
@@ -158,7 +172,7 @@ fn draw_fault(brokers: usize, has_lost_power: &mut bool, random: &mut Random) ->
         number => Side::Broker(number - 2),
     };
     let ms = |random: &mut Random, range: Range<u64>| Duration::from_millis(random.within(range));
-    match random.index(24) {
+    match random.index(26) {
         0..=4 => Fault::Kill(broker),
         5 | 6 if !*has_lost_power => {
             *has_lost_power = true;
@@ -186,6 +200,8 @@ fn draw_fault(brokers: usize, has_lost_power: &mut bool, random: &mut Random) ->
         20 => Fault::ShortGets(u32::try_from(random.within(100..900)).expect("below 1000")),
         21 => Fault::SlowBucket(ms(random, 20..800)),
         22 => Fault::SlowDisk(broker, ms(random, 2..200)),
+        23 => Fault::FailWrite(broker),
+        24 => Fault::FailSync(broker),
         _ => match random.index(2) {
             0 => {
                 let by = i64::try_from(random.within(0..600_000)).expect("ten minutes");
@@ -204,6 +220,12 @@ pub fn run(seed: u64) -> u64 {
     info!(?scenario, "seed {seed}");
     run.create_topics(&scenario.topics);
     run.begin_load();
+    if let Some(wal) = scenario.churn {
+        run.begin_churn(wal);
+    }
+    if scenario.commits {
+        run.begin_commits();
+    }
     let began = run.cluster.world.now();
     for (at, step) in &scenario.steps {
         run.wait_until(began + *at);
@@ -280,6 +302,23 @@ impl Run {
         }
     }
 
+    fn begin_churn(&self, wal: bool) {
+        self.history.running.set(self.history.running.get() + 1);
+        let kafka = Kafka::new("churn", &self.cluster.hosts());
+        let random = self.cluster.world.random().fork();
+        let running = churn::run(kafka, self.history.clone(), "comes-and-goes".to_owned(), wal, random);
+        self.cluster.world.spawn_client(&self.cluster.outside, running);
+    }
+
+    fn begin_commits(&self) {
+        self.history.running.set(self.history.running.get() + 1);
+        let kafka = Kafka::new("commits", &self.cluster.hosts());
+        let random = self.cluster.world.random().fork();
+        let running =
+            commits::run(kafka, self.history.clone(), "committing".to_owned(), self.places[0].clone(), random);
+        self.cluster.world.spawn_client(&self.cluster.outside, running);
+    }
+
     fn wait_until(&self, moment: Moment) {
         let now = self.cluster.world.now();
         if moment > now {
@@ -337,6 +376,10 @@ impl Run {
             Fault::ShortGets(share) => cluster.bucket.change_faults(|f| f.short_gets_per_mille = *share),
             Fault::SlowBucket(by) => cluster.bucket.change_faults(|f| f.slow = *by),
             Fault::SlowDisk(number, by) => cluster.brokers[*number].machine.disk().slow(*by),
+            Fault::FailWrite(number) => {
+                cluster.brokers[*number].machine.disk().fail_writes(Failing::next().on(".log"));
+            }
+            Fault::FailSync(number) => cluster.brokers[*number].machine.disk().fail_syncs(Failing::next().on(FOLDER)),
             Fault::ClockJump(side, by) => self.machine(*side).clock().jump_ms(*by),
             Fault::ClockDrift(side, rate) => self.machine(*side).clock().drift(*rate),
         }
@@ -365,6 +408,10 @@ impl Run {
             Fault::ShortGets(_) => cluster.bucket.change_faults(|faults| faults.short_gets_per_mille = 0),
             Fault::SlowBucket(_) => cluster.bucket.change_faults(|faults| faults.slow = Duration::ZERO),
             Fault::SlowDisk(number, _) => cluster.brokers[*number].machine.disk().slow(Duration::ZERO),
+            Fault::FailWrite(number) | Fault::FailSync(number) => {
+                cluster.brokers[*number].machine.disk().heal();
+                cluster.start_missing();
+            }
             Fault::ClockDrift(side, _) => self.machine(*side).clock().drift(0),
             Fault::LosePutReplies(_) | Fault::Conflicts(_) | Fault::ClockJump(..) => {}
         }

@@ -34,7 +34,10 @@ impl ControllerApi {
                 Ok(()) => find(&self.controller.image(), &topic),
             };
             let deleted = match found {
-                Ok((id, name)) if seen.insert(id) => self.delete_topic(id, &name).await.map(|()| (id, name)),
+                Ok((id, name)) if seen.insert(id) => match self.delete_topic(id, &name).await {
+                    Ok(()) => Ok((id, name)),
+                    Err(refusal) => Err(in_the_words_of(&topic, refusal)),
+                },
                 Ok(_) => Err(invalid("the topic is named twice")),
                 Err(refusal) => Err(refusal),
             };
@@ -73,6 +76,16 @@ fn find(image: &Image, topic: &DeleteTopicState) -> Result<(TopicId, String), Re
     Ok((found.id, found.name.clone()))
 }
 
+/// Somebody else deleted the topic meanwhile: who named it by name knows no id.
+fn in_the_words_of(topic: &DeleteTopicState, refusal: Refusal) -> Refusal {
+    match &topic.name {
+        Some(name) if refusal.code == ErrorCode::UnknownTopicId => {
+            Refusal::with_message(ErrorCode::UnknownTopicOrPartition, format!("no topic is named {name}"))
+        }
+        _ => refusal,
+    }
+}
+
 fn result(topic: DeleteTopicState, deleted: Result<(TopicId, String), Refusal>) -> DeletableTopicResult {
     match deleted {
         Ok((topic_id, name)) => {
@@ -101,5 +114,9 @@ mod tests {
         assert_eq!(code(None, 0), ErrorCode::InvalidRequest);
         assert_eq!(code(Some("t"), 0), ErrorCode::UnknownTopicOrPartition);
         assert_eq!(code(None, 1), ErrorCode::UnknownTopicId);
+        let by = |name: Option<&str>| DeleteTopicState { name: name.map(str::to_owned), topic_id: Uuid::ZERO };
+        let unknown = || Refusal::code(ErrorCode::UnknownTopicId);
+        assert_eq!(in_the_words_of(&by(Some("t")), unknown()).code, ErrorCode::UnknownTopicOrPartition);
+        assert_eq!(in_the_words_of(&by(None), unknown()).code, ErrorCode::UnknownTopicId);
     }
 }

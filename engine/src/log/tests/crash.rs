@@ -73,6 +73,7 @@ async fn open_watched(ledger: &Shared<Ledger>) -> Log {
             last_run: LastRun::Crashed,
             recovery_point: ledger.recovery_point.map(Offset::new),
             log_start: ledger.log_start.map(Offset::new),
+            has_failed: false,
         }
     };
     let log = Log::open(FOLDER.as_ref(), "orders", key(), small_segments(), Arena::new(64 << 20), how).await.unwrap();
@@ -330,6 +331,48 @@ fn a_failed_write_or_sync_takes_the_log_offline_for_good_and_loses_nothing_that_
         site.run(async move {
             let log = open(small_segments(), crashed()).await;
             assert!(log.stored() >= stored);
+        });
+    }
+}
+
+#[test]
+fn what_a_failed_sync_gave_up_is_written_again_by_the_next_start() {
+    for seed in 0..20 {
+        let site = Site::new(seed);
+        let disk = site.machine.disk();
+        let (first, last) = (2 + i64::try_from(seed).unwrap(), 40);
+        let point = site.run(async move {
+            let log = open(small_segments(), crashed()).await;
+            for number in 0..first {
+                append(&log, &batch(2, 700, number)).await;
+            }
+            let point = log.flush().await.unwrap();
+            disk.fail_syncs(Failing::next().on("orders-0"));
+            let mut number = first;
+            // A segment may be rolled, and synced, before the log is flushed.
+            while number < last && log.append_as_leader(&batch(2, 700, number), LeaderEpoch::ZERO, 0).is_ok() {
+                sakia_io::sleep(Duration::from_millis(1)).await;
+                number += 1;
+            }
+            assert!(matches!(log.flush().await, Err(LogError::Offline(_))));
+            disk.heal();
+            point
+        });
+        site.machine.crash(Crash::Kill);
+        site.machine.up();
+        let (bytes, point) = site.run(async move {
+            let how = Opening { recovery_point: Some(point), has_failed: true, ..crashed() };
+            let log = open(small_segments(), how).await;
+            let point = log.flush().await.unwrap();
+            (read_all(&log).await, point)
+        });
+        site.machine.crash(Crash::PowerLoss);
+        site.machine.up();
+        site.run(async move {
+            let how = Opening { recovery_point: Some(point), ..crashed() };
+            let log = open(small_segments(), how).await;
+            assert_eq!(read_all(&log).await, bytes);
+            assert!(log.stored() == point && outline(&bytes).len() > usize::try_from(first).unwrap());
         });
     }
 }

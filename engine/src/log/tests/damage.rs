@@ -122,7 +122,7 @@ fn a_recovery_point_beyond_the_end_is_clamped() {
     let before = closed_log(&site);
     let beyond = Offset::new(before.end.get() + 1000);
     for last_run in [LastRun::Closed, LastRun::Crashed] {
-        let how = Opening { last_run, recovery_point: Some(beyond), log_start: None };
+        let how = Opening { last_run, recovery_point: Some(beyond), ..Opening::default() };
         let (after, point) = site.run(async move {
             let log = open(small_segments(), how).await;
             let seen = look(&log).await;
