@@ -441,6 +441,8 @@ pub enum ShardMessage {
     /// The broker is about to stop: append nothing more for producers. Answered once everything appended here is committed,
     /// so that whoever leads next has it, whatever its acks.
     HandOver { reply: Reply<()> },
+    /// The broker goes on after a hand-over: producers are served again where it leads.
+    Resume,
     /// End the shard cleanly: logs are written and closed. The answer is what the checkpoint files are to hold.
     Stop { reply: Reply<ShardCheckpoint> },
     /// End the shard at once: the process cannot go on, and nothing more may be acknowledged (R6).
@@ -521,3 +523,5 @@ pub enum ControlMessage {
     /// Stop cleanly: tell the controller, then end.
     Stop { reply: Reply<()> },
 }
+    /// Somebody else's object stands where this registration's next one belongs: its stream is over (R13).
+    StreamOver { broker_epoch: BrokerEpoch },

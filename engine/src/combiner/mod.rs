@@ -5,7 +5,7 @@
 //!
 //! One per broker and not per shard: PUTs are billed per request.
 //! Invariant: every range that was lent comes back, as `Published` or as `Returned`, and nothing is sent before the
-//! broker is registered: object names hold the broker epoch.
+//! broker is registered: object names hold the broker epoch. A stream that is over stays so until the next registration.
 
 mod announce;
 mod bucket_state;
@@ -29,7 +29,7 @@ use tracing::{info, warn};
 
 use crate::counters::BrokerCounters;
 use crate::limits::MESSAGES_PER_TURN;
-use crate::messages::{CombinerMessage, ShardMessage};
+use crate::messages::{CombinerMessage, ControlMessage, ShardMessage};
 use crate::replication::Breaker;
 use crate::settings::Settings;
 use crate::wake::Wake;
@@ -49,6 +49,8 @@ pub struct CombinerStart {
     pub inbox: Receiver<CombinerMessage>,
     /// Owner shards, by number.
     pub shards: Arc<[Sender<ShardMessage>]>,
+    /// Told when a stream is over.
+    pub control: Sender<ControlMessage>,
     /// What is counted.
     pub counters: Arc<BrokerCounters>,
     /// Index of the controller log that this broker has applied.
@@ -62,7 +64,6 @@ pub struct CombinerStart {
 /// The stream of objects of one registration.
 struct OpenStream {
     stream: StreamId,
-    space: KeySpace,
     next_sequence: u64,
     garbage: Garbage,
     announcements: Announcements,
@@ -72,10 +73,13 @@ struct Combiner {
     settings: Arc<Settings>,
     store: Rc<dyn ObjectStore>,
     shards: Arc<[Sender<ShardMessage>]>,
+    control: Sender<ControlMessage>,
     counters: Arc<BrokerCounters>,
     metadata_index: Arc<AtomicI64>,
     prefix: String,
     packer: RefCell<Packer>,
+    /// Where objects are read and written; stays when the own stream is over. `None` before the first registration.
+    space: RefCell<Option<KeySpace>>,
     open: RefCell<Option<OpenStream>>,
     breaker: RefCell<Breaker>,
     bucket: BucketState,
@@ -98,9 +102,11 @@ pub async fn run(mut start: CombinerStart, store: Rc<dyn ObjectStore>) {
         packer: RefCell::new(Packer::new(pack)),
         store,
         shards: start.shards,
+        control: start.control,
         counters: start.counters,
         metadata_index: start.metadata_index,
         prefix: start.prefix,
+        space: RefCell::new(None),
         open: RefCell::new(None),
         breaker: RefCell::new(Breaker::default()),
         bucket: start.bucket,
@@ -147,9 +153,26 @@ impl Combiner {
         let space = KeySpace::new(&self.prefix, &incarnation.to_string());
         info!(prefix = space.stream_prefix(stream), "object stream begins");
         let garbage = Garbage::new(space.clone(), stream, self.settings.wal.retention);
+        *self.space.borrow_mut() = Some(space);
         *self.open.borrow_mut() =
-            Some(OpenStream { stream, space, next_sequence: 0, garbage, announcements: Announcements::default() });
+            Some(OpenStream { stream, next_sequence: 0, garbage, announcements: Announcements::default() });
         self.wake.wake();
+    }
+
+    /// R13: somebody else writes under this registration's names. Nothing more is uploaded under it; only a new registration
+    /// brings a stream that is ours alone. Objects of other streams are read as before.
+    fn end_stream(&self, stream: StreamId) {
+        if self.open.borrow_mut().take_if(|open| open.stream == stream).is_none() {
+            // Another object of the stream met the same, or a later registration has begun the next.
+            return;
+        }
+        let control = self.control.clone();
+        let message = ControlMessage::StreamOver { broker_epoch: stream.broker_epoch };
+        spawn(Class::Foreground, async move {
+            // Without a control shard the process ends.
+            let _ = control.send(message).await;
+        })
+        .detach();
     }
 
     /// The bucket answered as it should.
@@ -181,6 +204,6 @@ impl Combiner {
 
     /// The bucket's name space as this broker knows it; `None` before it is registered.
     fn space(&self) -> Option<KeySpace> {
-        self.open.borrow().as_ref().map(|open| open.space.clone())
+        self.space.borrow().clone()
     }
 }

@@ -136,11 +136,10 @@ impl Combiner {
                 self.announce(&object, None);
             }
             Err(fenced @ Unsettled::Fenced { .. }) => {
-                // R13: this stream is over. The bucket answered; until the next registration nothing is uploaded, and followers
-                // get bytes.
+                // The bucket answered; until the next registration followers get bytes.
                 error!("object stream ended: {fenced}");
                 self.bucket_works();
-                self.open.borrow_mut().take();
+                self.end_stream(object.reference().stream());
                 self.give_back_object(&object).await;
             }
         }
@@ -150,6 +149,7 @@ impl Combiner {
     fn name(&self, plan: FrozenPlan) -> FrozenObject {
         let mut random = [0; 16];
         fill_random(&mut random);
+        let space = self.space().expect("a stream has names");
         let mut open = self.open.borrow_mut();
         let open = open.as_mut().expect("a plan is frozen only while a stream is open");
         let sequence = open.next_sequence;
@@ -164,7 +164,7 @@ impl Combiner {
             created_at_ms,
             metadata_index: self.applied(),
         };
-        FrozenObject::new(&open.space, identity, plan)
+        FrozenObject::new(&space, identity, plan)
     }
 
     /// The object is as old as the end of its put: an unknown outcome may still create it.

@@ -52,11 +52,7 @@ impl Combiner {
 
     /// One page of this broker's names; gives the name after which to go on.
     async fn sweep_older(&self, after: Option<ObjectKey>) -> Option<ObjectKey> {
-        let prefix = {
-            let open = self.open.borrow();
-            let open = open.as_ref()?;
-            open.space.broker_prefix(open.stream.broker)
-        };
+        let prefix = self.space()?.broker_prefix(self.settings.node_id);
         let page = match self.store.list(&prefix, after.as_ref()).await {
             Ok(page) => page,
             Err(error) => {

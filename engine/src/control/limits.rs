@@ -67,6 +67,12 @@ pub const SHUTDOWN_MAX: Duration = Duration::from_millis(2_500);
 /// How long a clean stop goes on while the controller cannot be reached at all (it may be stopping too).
 pub const SHUTDOWN_UNREACHABLE_MAX: Duration = Duration::from_secs(1);
 
+/// Shortest pause between two registrations that one process gives up by itself (R13). It doubles with each further one.
+pub const RENEWAL_PAUSE_MIN: Duration = Duration::from_secs(10);
+
+/// Longest such pause; after as long without one the next comes at once. Meanwhile followers get record bytes.
+pub const RENEWAL_PAUSE_MAX: Duration = Duration::from_mins(10);
+
 /// Topics in one admin request. Above it the request is refused.
 pub const TOPICS_PER_REQUEST_MAX: usize = 10_000;
 

@@ -24,7 +24,7 @@ use sakia_remote::ObjectStore;
 use tracing::{error, info, warn};
 
 use crate::combiner::BucketState;
-use crate::control::broker::{self, BrokerControl};
+use crate::control::broker::{self, BrokerControl, hand_over};
 use crate::control::controller::{self, ControllerProcess};
 use crate::counters::BrokerCounters;
 use crate::http::{self, StatusPage};
@@ -35,7 +35,7 @@ use crate::select::{Either, either};
 use crate::settings::{Listener, Settings};
 
 use home::Home;
-use threads::{ForCombiner, ForShards, Handles, Threads, halt, hand_over, mailboxes, stop_combiner, stop_shards};
+use threads::{ForCombiner, ForShards, Handles, Threads, halt, mailboxes, stop_combiner, stop_shards};
 
 /// Makes the store on the combiner's thread.
 pub type StoreFactory = Box<dyn FnOnce() -> Rc<dyn ObjectStore> + Send>;

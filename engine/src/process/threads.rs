@@ -17,7 +17,7 @@ use super::StoreFactory;
 use super::home::join;
 use crate::combiner::{self, BucketState, CombinerStart};
 use crate::counters::BrokerCounters;
-use crate::limits::{COMBINER_MAILBOX, CONTROL_MAILBOX, HAND_OVER_LIMIT, SHARD_MAILBOX, STOP_LIMIT};
+use crate::limits::{COMBINER_MAILBOX, CONTROL_MAILBOX, SHARD_MAILBOX, STOP_LIMIT};
 use crate::messages::{Addresses, CombinerMessage, ControlMessage, ShardCheckpoint, ShardId, ShardMessage};
 use crate::settings::Settings;
 use crate::shard::{self, FolderState, ShardStart};
@@ -111,6 +111,7 @@ impl Threads<'_> {
             settings: self.settings.clone(),
             inbox,
             shards: self.addresses.shards.clone(),
+            control: self.addresses.control.clone(),
             counters: self.counters.clone(),
             metadata_index,
             prefix,
@@ -129,44 +130,28 @@ impl Threads<'_> {
     }
 }
 
-/// Closes every log; gives what the checkpoint files are to hold. A shard that does not end in time is left: its next
-/// start recovers.
+/// Closes every log, all shards at once; gives what the checkpoint files are to hold. A shard that does not end in time is
+/// left: its next start recovers.
 pub(super) async fn stop_shards(addresses: &Addresses) -> Option<ShardCheckpoint> {
-    let mut whole = ShardCheckpoint { rows: Vec::new(), is_complete: true };
-    for shard in addresses.shards.iter() {
-        let (reply, answer) = oneshot();
-        let asked = timeout(STOP_LIMIT, async {
-            shard.send(ShardMessage::Stop { reply }).await.ok()?;
-            answer.await
-        });
-        match asked.await {
-            Ok(Some(more)) => join(&mut whole, more),
-            _ => {
-                warn!("a shard did not stop in time");
-                return None;
-            }
-        }
-    }
-    Some(whole)
-}
-
-/// Nothing more is appended, and followers get everything that was: whoever leads next has what acks=1 acknowledged.
-pub(super) async fn hand_over(addresses: &Addresses) {
     let mut answers = Vec::new();
-    let asked = timeout(HAND_OVER_LIMIT, async {
+    let mut whole = ShardCheckpoint { rows: Vec::new(), is_complete: true };
+    let asked = timeout(STOP_LIMIT, async {
         for shard in addresses.shards.iter() {
             let (reply, answer) = oneshot();
-            if shard.send(ShardMessage::HandOver { reply }).await.is_ok() {
-                answers.push(answer);
-            }
+            shard.send(ShardMessage::Stop { reply }).await.ok()?;
+            answers.push(answer);
         }
         for answer in answers {
-            let _ = answer.await;
+            join(&mut whole, answer.await?);
         }
+        Some(())
     });
-    if asked.await.is_err() {
-        warn!("followers did not get everything in time; records that only this broker acknowledged may be lost");
+    let stopped = asked.await;
+    if !matches!(stopped, Ok(Some(()))) {
+        warn!("a shard did not stop in time");
+        return None;
     }
+    Some(whole)
 }
 
 /// Lets what is in flight to the bucket end.

@@ -69,6 +69,7 @@ impl Shard {
             ShardMessage::Group { key, request, reply } => self.coordination.take(self, key, request, reply),
             ShardMessage::Release { key, reply } => self.release(key, reply),
             ShardMessage::HandOver { reply } => self.hand_over(reply),
+            ShardMessage::Resume => self.resume(),
             ShardMessage::Checkpoint { reply } => {
                 let _ = reply.send(self.checkpoint_state());
             }

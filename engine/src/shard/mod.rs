@@ -87,8 +87,8 @@ pub struct Shard {
     partitions: RefCell<BTreeMap<PartitionKey, Rc<Partition>>>,
     pending: reconcile::Pending,
     generation: Cell<u64>,
-    /// The broker is about to stop: producers are sent to whoever leads next.
-    handing_over: Cell<bool>,
+    /// Hand-overs under way: producers are sent to whoever leads next. That before a stop never ends.
+    handing_over: Cell<u32>,
     /// The shard ends: no more roles are brought about.
     stopping: Cell<bool>,
 }

@@ -85,7 +85,7 @@ pub async fn run(start: ShardStart) {
         partitions: RefCell::new(BTreeMap::new()),
         pending: super::reconcile::Pending::default(),
         generation: Cell::new(0),
-        handing_over: Cell::new(false),
+        handing_over: Cell::new(0),
         stopping: Cell::new(false),
         settings,
     });

@@ -125,10 +125,10 @@ impl Shard {
         }
     }
 
-    /// A planned stop begins: nothing more is appended for producers, and what was is to be on every replica in sync before
+    /// A planned stop begins, or the registration is given up: nothing more is appended for producers, and what was is to be on every replica in sync before
     /// the controller chooses the next leader among them. So acks=1 loses nothing either.
     pub(super) fn hand_over(self: &Rc<Self>, reply: Reply<()>) {
-        self.handing_over.set(true);
+        self.handing_over.set(self.handing_over.get() + 1);
         let partitions = self.every_partition();
         let answers: Vec<_> = partitions.iter().filter_map(|partition| partition.everything_committed()).collect();
         spawn(Class::Foreground, async move {
@@ -138,6 +138,11 @@ impl Shard {
             let _ = reply.send(());
         })
         .detach();
+    }
+
+    /// The hand-over of a registration that was given up is over.
+    pub(super) fn resume(&self) {
+        self.handing_over.set(self.handing_over.get().checked_sub(1).expect("only a hand-over is ended"));
     }
 
     /// Clean stop: nothing more is acknowledged, everything appended is written, logs are closed, several at a time: each

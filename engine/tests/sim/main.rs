@@ -2,8 +2,9 @@
 //! under a seed, in virtual time (DESIGN 9, 13).
 //!
 //! Reading order: `cluster` (machines and processes), `kafka` (a client's view of a cluster), `history` (what clients were
-//! told, and the invariants that can be checked at once), `producer`, `consumer`, `churn`, `commits`, `checks` (the invariants of a cluster at
-//! rest), `scenario` (what happens in a seed), then the tests: `smoke`, `seeds`, `liveness`.
+//! told, and the invariants that can be checked at once), `producer`, `consumer`, `churn`, `commits`, `checks` (the
+//! invariants of a cluster at rest), `scenario` (what happens in a seed), then the tests: `smoke`, `recovery`, `liveness`,
+//! `seeds`, `planted`.
 //!
 //! `SAKIA_SIM_SEEDS=500 SAKIA_SIM_START=1000 cargo test --release -p sakia-engine --test sim seeds` runs other seeds;
 //! `SAKIA_SIM_SEED=1234` one of them, with a line for everything that happens.
@@ -16,6 +17,7 @@ mod consumer;
 mod history;
 mod kafka;
 mod producer;
+mod recovery;
 mod scenario;
 mod seeds;
 mod smoke;

@@ -1,7 +1,7 @@
 //! The control shard of a broker: its life in the cluster, and what its shards need from the controller.
 //!
 //! Reading order: this file (what it holds, messages in), `session` (registration, heartbeats, clean stop), `stream`
-//! (metadata in, to the shards), then what shards ask for: `proposals` (AlterPartition), `forward`, `auto_create`,
+//! (metadata in, to the shards), `renewal` (a new registration in the midst of its life), then what shards ask for: `proposals` (AlterPartition), `forward`, `auto_create`,
 //! `producer_ids`; `wal_topic` keeps the topic of uploads; `clean_stop` is called by the process at its very end.
 //!
 //! Invariant: a shard gets no metadata below this process's own registration, so it leads only in epochs that were
@@ -12,6 +12,7 @@ mod clean_stop;
 mod forward;
 mod producer_ids;
 mod proposals;
+mod renewal;
 mod session;
 mod stream;
 mod wal_topic;
@@ -23,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use sakia_controller::Image;
-use sakia_io::{Class, Receiver, Reply, Sender, Signal, fill_random, mailbox, spawn};
+use sakia_io::{Class, Receiver, Reply, Sender, Signal, mailbox, spawn};
 use sakia_protocol::ids::{BrokerEpoch, ControllerEpoch, MetadataIndex, Uuid};
 
 use super::limits::{ADMIN_ANSWER_BYTES_MAX, CONTROLLER_ANSWER_BYTES_MAX, PRODUCER_ID_QUESTIONS_MAX};
@@ -34,9 +35,11 @@ use crate::settings::Settings;
 use crate::wake::Wake;
 
 pub use clean_stop::leave_clean_stop;
+pub use renewal::hand_over;
 
 use producer_ids::Question;
 use proposals::Proposals;
+use renewal::random_incarnation;
 
 /// What the control shard of a broker starts with.
 pub struct BrokerControl {
@@ -82,8 +85,8 @@ struct Broker {
     cluster_id: RefCell<Option<String>>,
     previous_broker_epoch: Option<BrokerEpoch>,
     failure: Signal,
-    /// Random id of this process.
-    incarnation: Uuid,
+    /// Random id of this process, or of its part since it last registered anew.
+    incarnation: Cell<Uuid>,
     /// For registration and heartbeats alone: nothing may delay them.
     session: Peer,
     /// For the long poll of metadata.
@@ -101,8 +104,18 @@ struct Broker {
     stopping: Cell<bool>,
     /// The broker cannot go on; it waits for the end of its process.
     failed: Cell<bool>,
-    /// Wakes the session: the broker shall stop.
-    stop: Wake,
+    /// Wakes the session: the broker shall stop, or register anew.
+    session_wake: Wake,
+    /// The registration whose object stream is over.
+    over: Cell<Option<BrokerEpoch>>,
+    /// The registration that asks the controller for leave.
+    leaving: Cell<Option<BrokerEpoch>>,
+    /// The registration that this process gave up last.
+    left_epoch: Cell<Option<BrokerEpoch>>,
+    /// Wakes `renew_registrations`.
+    renewal: Wake,
+    /// Wakes it too: the controller has given leave.
+    left: Wake,
     /// The cluster as last heard.
     image: Rc<RefCell<Image>>,
     controller_epoch: Cell<ControllerEpoch>,
@@ -121,8 +134,6 @@ pub async fn run(start: BrokerControl) -> Stopped {
     let mut inbox = start.inbox;
     let (producer_ids, questions) = mailbox(PRODUCER_ID_QUESTIONS_MAX);
     let address = controller_address(&start.settings);
-    let mut incarnation = [0; 16];
-    fill_random(&mut incarnation);
     let admin = PeerAddress { answer_bytes_max: ADMIN_ANSWER_BYTES_MAX, ..address.clone() };
     let broker = Rc::new(Broker {
         session: Peer::new(admin.clone(), Class::Foreground),
@@ -138,13 +149,18 @@ pub async fn run(start: BrokerControl) -> Stopped {
         cluster_id: RefCell::new(start.cluster_id),
         previous_broker_epoch: start.previous_broker_epoch,
         failure: start.failure,
-        incarnation: Uuid::from_bytes(incarnation),
+        incarnation: Cell::new(random_incarnation()),
         registration: Cell::new(None),
         last_registration: Cell::new(None),
         registered: Wake::default(),
         stopping: Cell::new(false),
         failed: Cell::new(false),
-        stop: Wake::default(),
+        session_wake: Wake::default(),
+        over: Cell::new(None),
+        leaving: Cell::new(None),
+        left_epoch: Cell::new(None),
+        renewal: Wake::default(),
+        left: Wake::default(),
         image: start.image,
         controller_epoch: Cell::new(ControllerEpoch::ZERO),
         delivered: Cell::new(false),
@@ -159,6 +175,7 @@ pub async fn run(start: BrokerControl) -> Stopped {
         spawn(Class::Foreground, broker.clone().send_proposals()),
         spawn(Class::Foreground, broker.clone().give_producer_ids(questions)),
         spawn(Class::Background, broker.clone().bring_wal_topic()),
+        spawn(Class::Foreground, broker.clone().renew_registrations()),
     ];
     let mut session = Box::pin(broker.clone().keep_session());
     let mut replies: Vec<Reply<()>> = Vec::new();
@@ -191,10 +208,11 @@ impl Broker {
             ControlMessage::AlterPartition { proposals, reply } => self.proposals.add(proposals, reply),
             ControlMessage::Forward { frame, reply } => self.forward(frame, reply),
             ControlMessage::AutoCreate { names, reply } => self.auto_create(names, reply),
+            ControlMessage::StreamOver { broker_epoch } => self.stream_over(broker_epoch),
             ControlMessage::ProducerId { reply } => self.ask_producer_id(reply),
             ControlMessage::Stop { reply } => {
                 self.stopping.set(true);
-                self.stop.wake();
+                self.session_wake.wake();
                 return Some(reply);
             }
         }
@@ -212,7 +230,7 @@ impl Broker {
         tracing::error!(broker = %self.settings.node_id, "{reason}");
         self.failed.set(true);
         self.failure.raise();
-        self.stop.wake();
+        self.session_wake.wake();
     }
 }
 

@@ -42,6 +42,8 @@ enum Ended {
     Stopped,
     /// The controller does not know it any more.
     Lost,
+    /// It was given up, to register anew.
+    GivenUp,
 }
 
 /// What the last heartbeats said.
@@ -63,12 +65,17 @@ impl Broker {
             self.registration.set(Some(epoch));
             self.last_registration.set(Some(epoch));
             self.registered.wake();
+            if self.over.get() == Some(epoch) {
+                // Lost and found again: its stream is over all the same.
+                self.renewal.wake();
+            }
             match self.beat(epoch).await {
                 Ended::Stopped => return,
                 Ended::Lost => {
                     warn!(broker = %self.settings.node_id, %epoch, "the controller lost this broker, it registers again");
                     self.registration.set(None);
                 }
+                Ended::GivenUp => self.gave_up(epoch),
             }
         }
     }
@@ -81,7 +88,7 @@ impl Broker {
                 return None;
             }
             if self.failed.get() {
-                self.stop.wait().await;
+                self.session_wake.wait().await;
                 continue;
             }
             let request = self.registration_request(boot_id);
@@ -100,7 +107,7 @@ impl Broker {
                 warn!(broker = %self.settings.node_id, "not registered yet: {reason}");
                 said = reason;
             }
-            either(sleep(half_by_chance(REGISTRATION_PAUSE)), self.stop.wait()).await;
+            either(sleep(half_by_chance(REGISTRATION_PAUSE)), self.session_wake.wait()).await;
         }
     }
 
@@ -132,7 +139,7 @@ impl Broker {
         BrokerRegistrationRequest {
             broker_id: self.settings.node_id.get(),
             cluster_id: self.cluster_id.borrow().clone().unwrap_or_default(),
-            incarnation_id: self.incarnation,
+            incarnation_id: self.incarnation.get(),
             listeners: self.settings.advertised.iter().map(listener).collect(),
             features: vec![Feature {
                 name: WAL_FEATURE.to_owned(),
@@ -142,7 +149,7 @@ impl Broker {
             rack: self.settings.rack.clone(),
             is_migrating_zk_broker: false,
             log_dirs: vec![self.directory],
-            previous_broker_epoch: BrokerEpoch::to_wire(self.previous_broker_epoch),
+            previous_broker_epoch: BrokerEpoch::to_wire(self.left_epoch.get().or(self.previous_broker_epoch)),
             boot_id: boot_id.map(str::to_owned),
         }
     }
@@ -154,7 +161,7 @@ impl Broker {
             if self.failed.get() {
                 match self.stopping.get() {
                     true => return Ended::Stopped,
-                    false => self.stop.wait().await,
+                    false => self.session_wake.wait().await,
                 }
                 continue;
             }
@@ -164,18 +171,19 @@ impl Broker {
                 return Ended::Stopped;
             }
             let request = self.heartbeat_request(epoch);
-            let answer = match either(self.session.call(&request, 1, self.heartbeat_limit()), self.stop.wait()).await {
-                Either::Left(answer) => answer,
-                // To stop cannot wait for an answer that may never come.
-                Either::Right(()) => continue,
-            };
-            if let Some(ended) = self.heard(&mut pulse, answer, began) {
+            let answer =
+                match either(self.session.call(&request, 1, self.heartbeat_limit()), self.session_wake.wait()).await {
+                    Either::Left(answer) => answer,
+                    // To stop, or to leave, cannot wait for an answer that may never come.
+                    Either::Right(()) => continue,
+                };
+            if let Some(ended) = self.heard(&mut pulse, answer, epoch, began) {
                 return ended;
             }
             let interval = self.settings.heartbeat_interval;
-            let eager = self.stopping.get() || !pulse.serves;
+            let eager = self.stopping.get() || self.is_leaving(epoch) || !pulse.serves;
             let pause = if eager { interval.min(EAGER_HEARTBEAT) } else { interval };
-            either(sleep(pause.saturating_sub(now() - began)), self.stop.wait()).await;
+            either(sleep(pause.saturating_sub(now() - began)), self.session_wake.wait()).await;
         }
     }
 
@@ -193,7 +201,7 @@ impl Broker {
             broker_epoch: epoch.get(),
             current_metadata_offset: MetadataIndex::to_wire(self.applied_index()),
             want_fence: false,
-            want_shut_down: self.stopping.get(),
+            want_shut_down: self.stopping.get() || self.is_leaving(epoch),
             offline_log_dirs: Vec::new(),
         }
     }
@@ -202,6 +210,7 @@ impl Broker {
         &self,
         pulse: &mut Pulse,
         answer: Result<BrokerHeartbeatResponse, RpcError>,
+        epoch: BrokerEpoch,
         began: Moment,
     ) -> Option<Ended> {
         let broker = self.settings.node_id;
@@ -215,7 +224,9 @@ impl Broker {
                         pulse.serves = !answer.is_fenced;
                         info!(%broker, serves = pulse.serves, "standing in the cluster changed");
                     }
-                    return (self.stopping.get() && answer.should_shut_down).then_some(Ended::Stopped);
+                    let ended = if self.stopping.get() { Ended::Stopped } else { Ended::GivenUp };
+                    let asked = self.stopping.get() || self.is_leaving(epoch);
+                    return (asked && answer.should_shut_down).then_some(ended);
                 }
                 ErrorCode::StaleBrokerEpoch | ErrorCode::BrokerIdNotRegistered => {
                     return Some(if self.stopping.get() { Ended::Stopped } else { Ended::Lost });

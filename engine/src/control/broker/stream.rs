@@ -142,7 +142,7 @@ impl Broker {
     /// Another process with this id was registered later: what it is told to lead is not ours.
     fn check_own(&self, image: &Image, epoch: BrokerEpoch) -> Result<(), Trouble> {
         let own = image.brokers.get(&self.settings.node_id);
-        match own.filter(|own| own.incarnation != self.incarnation && own.epoch > epoch) {
+        match own.filter(|own| own.incarnation != self.incarnation.get() && own.epoch > epoch) {
             Some(_) => Err(Trouble::Final("node.id was taken over by another process".to_owned())),
             None => Ok(()),
         }

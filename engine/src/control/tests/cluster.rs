@@ -40,6 +40,8 @@ pub(super) struct Seen {
     pub(super) deltas: Vec<(MetadataIndex, Arc<[Event]>)>,
     /// What the combiner was told.
     pub(super) registrations: Vec<BrokerEpoch>,
+    /// Hand-overs under way, over all shards.
+    pub(super) hand_overs: usize,
     /// How `run` ended.
     pub(super) stopped: Option<Stopped>,
 }
@@ -347,7 +349,16 @@ async fn fake_shard(me: BrokerId, mut inbox: Receiver<ShardMessage>, applied: Ar
                 }
                 index
             }
-            _ => panic!("the control shard sends metadata only"),
+            ShardMessage::HandOver { reply } => {
+                seen.lock().unwrap().hand_overs += 1;
+                let _ = reply.send(());
+                continue;
+            }
+            ShardMessage::Resume => {
+                seen.lock().unwrap().hand_overs -= 1;
+                continue;
+            }
+            _ => panic!("the control shard sends metadata, hand-overs and their ends only"),
         };
         applied.store(index.get(), Ordering::Release);
     }

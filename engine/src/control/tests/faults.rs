@@ -211,6 +211,57 @@ fn a_network_cut_fences_and_its_end_brings_the_broker_back_in_its_epoch() {
 }
 
 #[test]
+fn a_broker_whose_stream_is_over_registers_anew_and_leads_again_but_not_in_a_hot_loop() {
+    let cluster = Cluster::new(23);
+    let (one, two) = cluster.two_brokers();
+    cluster.auto_create(&one, &["orders"]);
+    cluster.until(|| two.partition("orders", 0).is_some());
+    let (leader, other) = by_leadership("orders", &one, &two);
+    let (id, first) = (leader.partition("orders", 0).unwrap().1.leader.unwrap(), leader.epoch());
+    let before = other.partition("orders", 0).unwrap().1;
+    let stream_over = |broker_epoch| {
+        let control = leader.control.clone();
+        let telling = async move { assert!(control.send(ControlMessage::StreamOver { broker_epoch }).await.is_ok()) };
+        cluster.world.block_on(&leader.machine, SECOND, telling).unwrap();
+    };
+    let began = cluster.world.now();
+    stream_over(first);
+    cluster.until(|| leader.epoch() > first && other.knows_active(id.get()) && leader.knows_active(id.get()));
+    assert!(cluster.world.now() - began < SECOND, "it need not wait for the end of a session");
+    let second = leader.epoch();
+    assert_eq!(leader.seen(|seen| seen.registrations.clone()), [first, second], "the combiner begins a new stream");
+    let after = other.partition("orders", 0).unwrap().1;
+    assert!(after.leader != before.leader && after.leader_epoch > before.leader_epoch);
+    cluster.until(|| leader.seen(|seen| seen.hand_overs == 0));
+
+    // The word on the first stream, once more, is about nothing; the next stream's end has to wait.
+    stream_over(first);
+    stream_over(second);
+    cluster.world.run_for(SECOND * 9);
+    assert_eq!(leader.epoch(), second);
+    assert_eq!(leader.seen(|seen| seen.hand_overs), 0, "it leads on meanwhile");
+    cluster.world.run_for(SECOND * 2);
+    assert!(leader.epoch() > second);
+    assert!(!leader.failure.is_raised(), "nobody took it for another process");
+}
+
+#[test]
+fn a_registration_is_given_up_only_once_the_controller_answers() {
+    let cluster = Cluster::new(24);
+    let (one, two) = cluster.two_brokers();
+    let first = one.epoch();
+    cluster.kill_controller();
+    let control = one.control.clone();
+    let telling = async move { control.send(ControlMessage::StreamOver { broker_epoch: first }).await.is_ok() };
+    assert!(cluster.world.block_on(&one.machine, SECOND, telling).unwrap());
+    cluster.world.run_for(SECOND * 10);
+    assert_eq!(one.epoch(), first);
+    assert_eq!(one.seen(|seen| seen.hand_overs), 0, "producers are served while the controller is away");
+    cluster.start_controller();
+    cluster.until(|| one.epoch() > first && two.knows_active(1) && one.knows_active(1));
+}
+
+#[test]
 fn a_seed_replays_exactly() {
     let run = |seed| {
         let cluster = Cluster::new(seed);

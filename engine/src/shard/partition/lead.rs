@@ -55,7 +55,7 @@ impl Partition {
     ) -> Result<Appending, Refusal> {
         let epoch = match &*self.role.borrow() {
             // Who leads next is not known yet; the producer asks.
-            Role::Leader(_) if shard.handing_over.get() => return Err(Refusal::code(not_led_here())),
+            Role::Leader(_) if shard.handing_over.get() > 0 => return Err(Refusal::code(not_led_here())),
             Role::Leader(leader) if acks == Acks::All && !leader.has_enough_replicas() => {
                 return Err(Refusal::code(ErrorCode::NotEnoughReplicas));
             }
