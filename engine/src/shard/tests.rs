@@ -40,7 +40,7 @@ use crate::placement::Placement;
 use crate::rpc::{Peer, PeerAddress};
 use crate::settings::Settings;
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 const ME: BrokerId = BrokerId::new(1);
 /// Its fetcher lives on shard 0 of two.
 const OTHER: BrokerId = BrokerId::new(2);
@@ -338,6 +338,44 @@ fn a_leadership_that_comes_in_the_middle_of_a_cut_begins_behind_it() {
         assert_eq!(unanswered.code, ErrorCode::RequestTimedOut);
         assert_eq!(broker.fetch(key, 5, consumer()).await.records.len(), 0, "nothing of it is committed");
     });
+}
+
+#[test]
+fn a_replica_whose_log_is_damaged_below_a_cut_begins_anew_once_it_may_not_be_elected() {
+    let mut rig = Rig::new(1, FolderState::default());
+    let (broker, mut fetchers) = (rig.broker.clone(), rig.played.remove(0));
+    let disk = rig.machine.disk();
+    let key = key_on(1, 1);
+    rig.run(async move {
+        broker.image(&[1], &[topic(key, record(OTHER, 0, 0, &[ME, OTHER]))]).await;
+        let mut followed = follows(&mut fetchers).await;
+        for base in [0, 5] {
+            let records = replicated(5, base, 0);
+            let row = ReplicatedBytes::Row { records, high_watermark: Some(at(5)), log_start: Some(at(0)) };
+            broker.replicate(&followed, row).await;
+            while followed.stored < at(base + 5) {
+                followed = follows(&mut fetchers).await;
+            }
+        }
+        // The length of the first batch.
+        disk.damage("/data/orders-0/00000000000000000000.log", 8, &[0xff; 4]).unwrap();
+        broker.replicate(&followed, ReplicatedBytes::Diverging { epoch: epoch(0), end: at(5) }).await;
+        let silence = timeout(Duration::from_secs(70), follows(&mut fetchers)).await;
+        assert!(silence.is_err(), "it is in sync and may be elected: an empty log must not lead");
+        let eligible = PartitionImage { elr: vec![ME], ..record(OTHER, 0, 1, &[OTHER]) };
+        broker.delta(1, 3, vec![Event::from(PartitionChanged { key, partition: eligible })]).await;
+        let silence = timeout(Duration::from_secs(5), follows(&mut fetchers)).await;
+        assert!(silence.is_err(), "nor while it is eligible although it is not in sync");
+        let left = PartitionChanged { key, partition: record(OTHER, 0, 2, &[OTHER]) };
+        broker.delta(1, 4, vec![Event::from(left)]).await;
+        let followed = follows(&mut fetchers).await;
+        assert_eq!((followed.stored, followed.last_epoch), (at(0), None));
+        let row =
+            ReplicatedBytes::Row { records: replicated(5, 0, 0), high_watermark: Some(at(5)), log_start: Some(at(0)) };
+        broker.replicate(&followed, row).await;
+        assert_eq!(follows(&mut fetchers).await.stored, at(5), "it is a replica again");
+    });
+    assert!(!rig.broker.failure.is_raised());
 }
 
 #[test]

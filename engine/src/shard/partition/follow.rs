@@ -6,14 +6,15 @@
 //! bytes of a leader, where compaction took the offsets (R9).
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use sakia_io::{Class, oneshot, spawn};
+use sakia_io::{Class, oneshot, sleep, spawn};
 use sakia_protocol::batch::{StoredBatch, check_replicated};
 use sakia_protocol::ids::{BrokerId, LeaderEpoch, Offset};
 use sakia_remote::ObjectReference;
 use sakia_remote::object::SliceHeader;
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 use super::{Partition, Role};
 use crate::log::{Continuation, LogError};
@@ -23,6 +24,12 @@ use crate::replication::limits::WAITING_SLICES_MAX;
 use crate::replication::truncation::{EpochEnd, truncate_to};
 use crate::replication::{FetchedSlice, GetFailure, IndexedSlice, Offer};
 use crate::shard::Shard;
+
+/// How often a replica whose log is to be replaced looks whether it may be elected.
+const REPLACE_LOOK: Duration = Duration::from_millis(200);
+
+/// Between two lines about a replica that waits for that.
+const REPLACE_REMINDER: Duration = Duration::from_mins(1);
 
 /// Where record bytes came from.
 #[derive(Clone, Copy)]
@@ -317,14 +324,54 @@ impl Partition {
         self.is_cutting.set(true);
         let (partition, shard) = (self.clone(), shard.clone());
         spawn(Class::Foreground, async move {
-            match partition.cut_log(&shard, cut).await {
-                Ok(()) => partition.after_cut(&shard, cut, generation),
-                Err(error) => shard.folder_failed(partition.key, &error),
+            let outcome = partition.cut_log(&shard, cut).await;
+            if outcome.is_ok() {
+                partition.after_cut(&shard, cut, generation);
             }
             partition.is_cutting.set(false);
             partition.cut_over.wake();
+            match outcome {
+                Ok(()) => {}
+                Err(error @ (LogError::Closed | LogError::Offline(_))) => shard.folder_failed(partition.key, &error),
+                Err(error) => partition.replace_log(&shard, leader, generation, &error).await,
+            }
         })
         .detach();
+    }
+
+    /// The log cannot be cut, because what lies below the cut cannot be read: nothing was cut, and nothing that the leader
+    /// sends may go behind the parting. The replica begins anew, empty, and gets everything from its leader again: but only once
+    /// it may not be elected, since an empty log must not lead while it counts as one that holds what was acknowledged. The
+    /// leader takes it out of the ISR when it has not fetched for `replica.lag.time.max.ms`. Ends with the generation: the next
+    /// role meets the same damage and says so.
+    async fn replace_log(self: &Rc<Self>, shard: &Rc<Shard>, leader: BrokerId, generation: u64, damage: &LogError) {
+        let (topic, partition) = (&self.topic, self.key.partition);
+        error!(%topic, %partition, "the log cannot be cut to the leader's; it is replaced when this replica is out of sync: {damage}");
+        let mut waited = Duration::ZERO;
+        loop {
+            if generation != self.generation.get() || shard.stopping.get() {
+                return;
+            }
+            if !self.may_be_elected(shard) {
+                break;
+            }
+            if waited >= REPLACE_REMINDER {
+                waited = Duration::ZERO;
+                warn!(%topic, %partition, "a damaged replica still counts as eligible to lead, so it is not replaced: {damage}");
+            }
+            sleep(REPLACE_LOOK).await;
+            waited += REPLACE_LOOK;
+        }
+        info!(%topic, %partition, "the damaged log is given up, everything comes from the leader again");
+        self.cut(shard, leader, Cut::Anew(self.log.start()));
+    }
+
+    /// Whether the controller may take this replica for one that holds everything that was acknowledged.
+    fn may_be_elected(&self, shard: &Shard) -> bool {
+        let me = shard.settings.node_id;
+        shard.with_image(|image| {
+            image.partition(&self.key).is_none_or(|record| record.in_isr(me) || record.elr.contains(&me))
+        })
     }
 
     async fn cut_log(&self, shard: &Rc<Shard>, cut: Cut) -> Result<(), LogError> {
