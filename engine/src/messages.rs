@@ -508,6 +508,17 @@ pub struct WantedSlice {
     pub leader_epoch: LeaderEpoch,
     /// Slices below are not wanted.
     pub stored: Offset,
+    /// Whether the leader named the object, or another of the same answer, for this partition.
+    pub named: Named,
+}
+
+/// Whether an answer's objects are for a partition.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Named {
+    /// They are: if one cannot be read the partition lacks something.
+    Yes,
+    /// A slice of it may lie in them all the same.
+    No,
 }
 
 /// What the control shard is told or asked.

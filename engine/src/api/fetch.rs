@@ -233,11 +233,13 @@ fn write_rows(
         writer.topic(by, topic.rows.len())?;
         for (row, index) in &topic.rows {
             let result = rows.remove(row).unwrap_or_else(|| ReadResult::error(*row, ErrorCode::NotLeaderOrFollower));
+            // A replica of ours has no use for it, and is told by it which partitions the objects of the answer are for.
+            let tells_stable = private.is_none() || !result.references.is_empty();
             let partition = FetchedPartition {
                 index: *index,
                 error_code: result.error.code(),
                 high_watermark: result.high_watermark,
-                last_stable_offset: result.high_watermark,
+                last_stable_offset: result.high_watermark.filter(|_| tells_stable),
                 log_start_offset: result.log_start,
                 aborted_transactions: None,
                 preferred_read_replica: result.preferred_replica,

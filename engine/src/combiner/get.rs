@@ -16,7 +16,7 @@ use tracing::warn;
 
 use super::put::micros;
 use super::{Combiner, Matter};
-use crate::messages::{Replicated, ReplicatedBytes, ShardMessage, WantedObject, WantedSlice};
+use crate::messages::{Named, Replicated, ReplicatedBytes, ShardMessage, WantedObject, WantedSlice};
 use crate::replication::get_trouble::{BreakerView, FailureTime};
 use crate::replication::{Admission, GetFailure, GetTrouble, GetVerdict};
 
@@ -104,9 +104,11 @@ impl Combiner {
         self.send(by_shard).await;
     }
 
+    /// Only partitions that the leader named the object for lack what was in it; the others go on.
     async fn report_failure(&self, object: &WantedObject, failure: GetFailure) {
         let mut by_shard: BTreeMap<usize, Vec<Replicated>> = BTreeMap::new();
-        for WantedSlice { key, shard, generation, leader_epoch, .. } in object.wanted.iter().copied() {
+        let named = object.wanted.iter().filter(|wanted| wanted.named == Named::Yes);
+        for WantedSlice { key, shard, generation, leader_epoch, .. } in named.copied() {
             let what = ReplicatedBytes::ObjectFailed { object: object.object.object, failure };
             let row = Replicated { key, generation, leader_epoch, what };
             by_shard.entry(shard.index()).or_default().push(row);

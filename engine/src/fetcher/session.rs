@@ -4,7 +4,7 @@
 //! the leader completes the parked one on its arrival. A lost connection, or references that were dropped here, begin a
 //! new session; the leader then hands out anew from the stored ends.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::pending;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use sakia_io::{Class, Task, now, random_u64, sleep, sleep_until, spawn, timeout};
 use sakia_protocol::api::error::ErrorCode;
-use sakia_protocol::ids::{BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionKey};
+use sakia_protocol::ids::{BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionIndex, PartitionKey};
 use sakia_protocol::messages::fetch::{
     FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData, ReplicaState,
 };
@@ -23,7 +23,7 @@ use tracing::{debug, info, warn};
 use super::Fetcher;
 use crate::limits::PEER_ANSWER_BYTES_MAX;
 use crate::messages::{
-    CombinerMessage, Followed, Replicated, ReplicatedBytes, ShardId, ShardMessage, WantedObject, WantedSlice,
+    CombinerMessage, Followed, Named, Replicated, ReplicatedBytes, ShardId, ShardMessage, WantedObject, WantedSlice,
 };
 use crate::rpc::{Peer, PeerAddress, RpcError};
 use crate::select::{Either, either};
@@ -252,12 +252,12 @@ async fn take(
     }
     if let Some(wal) = &response.sakia_wal {
         let wal = WalResponse::decode(wal).map_err(|error| format!("bad object path field: {error}"))?;
-        read_objects(shard, fetcher, asked, wal).await;
+        read_objects(shard, fetcher, asked, wal, &named_partitions(&response)).await;
     }
     let mut by_shard: BTreeMap<ShardId, Vec<Replicated>> = BTreeMap::new();
     for topic in response.responses {
         for row in topic.partitions {
-            let Some(followed) = sakia_protocol::ids::PartitionIndex::from_wire(row.partition_index)
+            let Some(followed) = PartitionIndex::from_wire(row.partition_index)
                 .and_then(|partition| asked.get(&PartitionKey { topic_id: topic.topic_id, partition }))
             else {
                 continue;
@@ -322,12 +322,28 @@ fn rest(fetcher: &Fetcher, followed: &Followed) {
     }
 }
 
+/// The partitions that the objects of an answer are for: rows with a last stable offset, which no replica needs for anything
+/// else.
+fn named_partitions(response: &FetchResponse) -> BTreeSet<PartitionKey> {
+    let rows = response.responses.iter().flat_map(|topic| {
+        let topic_id = topic.topic_id;
+        topic.partitions.iter().map(move |row| (topic_id, row))
+    });
+    let named = rows.filter(|(_, row)| row.last_stable_offset >= 0);
+    named
+        .filter_map(|(topic_id, row)| {
+            Some(PartitionKey { topic_id, partition: PartitionIndex::from_wire(row.partition_index)? })
+        })
+        .collect()
+}
+
 /// One GET per object: everything followed here may want a slice of it.
 async fn read_objects(
     shard: &Rc<Shard>,
     fetcher: &Fetcher,
     asked: &BTreeMap<PartitionKey, Followed>,
     wal: WalResponse,
+    named: &BTreeSet<PartitionKey>,
 ) {
     let Some(combiner) = shard.addresses.combiner.as_ref().filter(|_| !wal.objects.is_empty()) else { return };
     let wanted: Arc<[WantedSlice]> = asked
@@ -338,6 +354,7 @@ async fn read_objects(
             generation: followed.generation,
             leader_epoch: followed.leader_epoch,
             stored: followed.stored,
+            named: if named.contains(&followed.key) { Named::Yes } else { Named::No },
         })
         .collect();
     let objects = wal.objects.into_iter().map(|object| {

@@ -87,3 +87,32 @@ fn a_foreign_object_in_the_stream_brings_a_new_registration_and_references_go_on
         checks::finish(&mut cluster, &history, &[consumer]);
     }
 }
+
+#[test]
+fn an_object_that_cannot_be_read_sends_only_its_own_partitions_to_bytes() {
+    let mut cluster = Cluster::started(9, &Shape::default());
+    let kafka = Kafka::new("admin", &cluster.hosts());
+    let creating = async move { kafka.create_topic("orders", 12, 2, &[("min.insync.replicas", "1")]).await };
+    cluster.world.block_on(&cluster.outside, MINUTE, creating).expect("a topic is created");
+    let place = ("orders".to_owned(), 0);
+    let places: Vec<_> = (0..12).map(|partition| ("orders".to_owned(), partition)).collect();
+    checks::wait_full_isr(&cluster, &places);
+    let history = History::new();
+    history.running.set(1);
+    let writing = Writing::steady(&place, "w0", Promise::All);
+    let running = producer::run(Kafka::new("w0", &cluster.hosts()), history.clone(), writing, cluster.world.random());
+    cluster.world.spawn_client(&cluster.outside, running);
+    cluster.world.run_for(Duration::from_secs(1));
+    let leader = checks::leader_of(&cluster, &place);
+    let (stream, sequence) = stream_of(&cluster, leader);
+    let hidden = 3;
+    cluster.bucket.change_faults(|faults| {
+        let next = sequence + 5..sequence + 5 + hidden;
+        faults.hidden.extend(next.map(|next| ObjectKey::new(&format!("{stream}/{next:020}"))));
+    });
+    cluster.world.run_for(Duration::from_secs(2));
+    let asked = cluster.metric("sakia_wal_fallbacks_total", "object_unreadable");
+    assert!(asked > 0, "an object was hidden");
+    assert!(asked <= hidden, "one partition is written, and {asked} asked for bytes of {hidden} objects");
+    checks::finish(&mut cluster, &history, &[]);
+}
