@@ -51,6 +51,8 @@ struct Fetcher {
     /// Sessions begun, and fetches sent in all of them: the leader tells by them which fetch is the younger one (R11).
     sessions: Cell<u64>,
     fetches: Cell<u64>,
+    /// The leader is being asked where logs begin and end.
+    finds_ranges: Cell<bool>,
 }
 
 impl Fetchers {
@@ -100,6 +102,7 @@ impl Fetchers {
                 reading: Reading::default(),
                 sessions: Cell::new(0),
                 fetches: Cell::new(0),
+                finds_ranges: Cell::new(false),
             });
             spawn(Class::Foreground, session::run(shard.clone(), fetcher.clone())).detach();
             fetcher

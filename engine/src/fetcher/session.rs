@@ -33,6 +33,13 @@ use crate::shard::Shard;
 const FETCH_VERSION: i16 = 17;
 const LIST_OFFSETS_VERSION: i16 = 6;
 
+/// Kafka's special timestamps: where a log begins and where it ends.
+const EARLIEST: i64 = -2;
+const LATEST: i64 = -1;
+
+/// How long the leader may take to say so.
+const LIST_OFFSETS_MAX: Duration = Duration::from_secs(5);
+
 /// Fetches under way: the parked one, and the one that reports newer ends.
 const FETCHES_MAX: usize = 2;
 
@@ -255,6 +262,7 @@ async fn take(
         read_objects(shard, fetcher, asked, wal, &named_partitions(&response)).await;
     }
     let mut by_shard: BTreeMap<ShardId, Vec<Replicated>> = BTreeMap::new();
+    let mut out_of_range = Vec::new();
     for topic in response.responses {
         for row in topic.partitions {
             let Some(followed) = PartitionIndex::from_wire(row.partition_index)
@@ -262,7 +270,12 @@ async fn take(
             else {
                 continue;
             };
-            let Some(what) = row_bytes(shard, fetcher, peer, followed, row) else { continue };
+            if ErrorCode::from_wire(row.error_code) == ErrorCode::OffsetOutOfRange {
+                rest(fetcher, followed);
+                out_of_range.push(followed.clone());
+                continue;
+            }
+            let Some(what) = row_bytes(fetcher, followed, row) else { continue };
             by_shard.entry(followed.shard).or_default().push(Replicated {
                 key: followed.key,
                 generation: followed.generation,
@@ -271,27 +284,21 @@ async fn take(
             });
         }
     }
-    for (owner, rows) in by_shard {
-        shard.deliver(owner, ShardMessage::Replicated(rows)).await;
-    }
+    deliver(shard, by_shard).await;
+    find_ranges(shard, fetcher, peer, out_of_range);
     Ok(())
 }
 
+async fn deliver(shard: &Rc<Shard>, by_shard: BTreeMap<ShardId, Vec<Replicated>>) {
+    for (owner, rows) in by_shard {
+        shard.deliver(owner, ShardMessage::Replicated(rows)).await;
+    }
+}
+
 /// What a row means; `None` if there is nothing to hand on.
-fn row_bytes(
-    shard: &Rc<Shard>,
-    fetcher: &Rc<Fetcher>,
-    peer: &Rc<Peer>,
-    followed: &Followed,
-    row: PartitionData,
-) -> Option<ReplicatedBytes> {
+fn row_bytes(fetcher: &Rc<Fetcher>, followed: &Followed, row: PartitionData) -> Option<ReplicatedBytes> {
     match ErrorCode::from_wire(row.error_code) {
         ErrorCode::None => {}
-        ErrorCode::OffsetOutOfRange => {
-            rest(fetcher, followed);
-            spawn(Class::Foreground, find_range(shard.clone(), peer.clone(), followed.clone())).detach();
-            return None;
-        }
         // Newer metadata will say who leads, here or there.
         error => {
             debug!(partition = %followed.key, error = error.name(), "a followed partition rests");
@@ -364,32 +371,67 @@ async fn read_objects(
     let _ = combiner.send(CombinerMessage::Get(objects.collect())).await;
 }
 
-/// The follower's end lies outside the leader's log: asks where that begins and ends.
-async fn find_range(shard: Rc<Shard>, peer: Rc<Peer>, followed: Followed) {
-    let me = shard.settings.node_id;
-    let start = bound(&peer, me, &followed, -2).await;
-    let end = bound(&peer, me, &followed, -1).await;
-    let (Some(leader_start), Some(leader_end)) = (start, end) else {
-        warn!(partition = %followed.key, "the leader did not say where its log begins and ends");
+/// The followers' ends lie outside the leader's logs: asks where those begin and end, all at once. One such task at a time;
+/// partitions that come meanwhile rest, and are refused again.
+fn find_ranges(shard: &Rc<Shard>, fetcher: &Rc<Fetcher>, peer: &Rc<Peer>, followed: Vec<Followed>) {
+    if followed.is_empty() || fetcher.finds_ranges.replace(true) {
         return;
-    };
-    let row = Replicated {
-        key: followed.key,
-        generation: followed.generation,
-        leader_epoch: followed.leader_epoch,
-        what: ReplicatedBytes::OutOfRange { leader_start, leader_end },
-    };
-    shard.deliver(followed.shard, ShardMessage::Replicated(vec![row])).await;
+    }
+    let (shard, fetcher, peer) = (shard.clone(), fetcher.clone(), peer.clone());
+    spawn(Class::Foreground, async move {
+        let me = shard.settings.node_id;
+        let starts = bounds(&peer, me, &followed, EARLIEST).await;
+        let ends = bounds(&peer, me, &followed, LATEST).await;
+        let mut by_shard: BTreeMap<ShardId, Vec<Replicated>> = BTreeMap::new();
+        let mut unknown = 0_usize;
+        for followed in &followed {
+            let place = (followed.topic.clone(), followed.key.partition.get());
+            let (Some(leader_start), Some(leader_end)) = (starts.get(&place), ends.get(&place)) else {
+                unknown += 1;
+                continue;
+            };
+            by_shard.entry(followed.shard).or_default().push(Replicated {
+                key: followed.key,
+                generation: followed.generation,
+                leader_epoch: followed.leader_epoch,
+                what: ReplicatedBytes::OutOfRange { leader_start: *leader_start, leader_end: *leader_end },
+            });
+        }
+        if unknown > 0 {
+            warn!(leader = %fetcher.leader, partitions = unknown, "the leader did not say where its logs begin and end");
+        }
+        deliver(&shard, by_shard).await;
+        fetcher.finds_ranges.set(false);
+    })
+    .detach();
 }
 
-async fn bound(peer: &Rc<Peer>, me: BrokerId, followed: &Followed, timestamp: i64) -> Option<Offset> {
-    let partition = ListOffsetsPartition {
-        partition_index: followed.key.partition.get(),
-        current_leader_epoch: followed.leader_epoch.get(),
-        timestamp,
+/// Offsets of a special timestamp, by topic and partition; what the leader does not say is missing.
+async fn bounds(
+    peer: &Rc<Peer>,
+    me: BrokerId,
+    followed: &[Followed],
+    timestamp: i64,
+) -> BTreeMap<(String, i32), Offset> {
+    let mut topics: Vec<ListOffsetsTopic> = Vec::new();
+    for followed in followed {
+        let partition = ListOffsetsPartition {
+            partition_index: followed.key.partition.get(),
+            current_leader_epoch: followed.leader_epoch.get(),
+            timestamp,
+        };
+        match topics.last_mut().filter(|topic| topic.name == followed.topic) {
+            Some(topic) => topic.partitions.push(partition),
+            None => topics.push(ListOffsetsTopic { name: followed.topic.clone(), partitions: vec![partition] }),
+        }
+    }
+    let request = ListOffsetsRequest { replica_id: me.get(), topics, ..ListOffsetsRequest::default() };
+    let Ok(response) = peer.call(&request, LIST_OFFSETS_VERSION, LIST_OFFSETS_MAX).await else {
+        return BTreeMap::new();
     };
-    let topic = ListOffsetsTopic { name: followed.topic.clone(), partitions: vec![partition] };
-    let request = ListOffsetsRequest { replica_id: me.get(), topics: vec![topic], ..ListOffsetsRequest::default() };
-    let response = peer.call(&request, LIST_OFFSETS_VERSION, Duration::from_secs(5)).await.ok()?;
-    Offset::from_wire(response.topics.first()?.partitions.first()?.offset)
+    let rows = response.topics.into_iter().flat_map(|topic| {
+        let name = topic.name;
+        topic.partitions.into_iter().map(move |row| ((name.clone(), row.partition_index), row.offset))
+    });
+    rows.filter_map(|(place, offset)| Some((place, Offset::from_wire(offset)?))).collect()
 }

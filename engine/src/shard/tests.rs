@@ -1,28 +1,38 @@
 //! Claims about owner shards, told what to do by messages as in a process: roles that change in the middle of something,
 //! topics that come again under an old name, what the controller says of an ISR.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes, BytesMut};
 use sakia_controller::event::{PartitionChanged, TopicCreated, TopicDeleted};
 use sakia_controller::image::{
     BrokerImage, IsrMember, LeaderRecovery, Listener, PartitionImage, SecurityProtocol, Standing, TopicImage,
 };
 use sakia_controller::{Event, Image};
 use sakia_io::sim::{Machine, World};
-use sakia_io::{Class, Receiver, Reply, ShardSpec, Signal, mailbox, oneshot, sleep, timeout};
+use sakia_io::{Class, Receiver, Reply, ShardSpec, Signal, Stream, mailbox, oneshot, sleep, timeout};
 use sakia_metrics::Registry;
+use sakia_protocol::api::ApiKey;
 use sakia_protocol::api::error::ErrorCode;
 use sakia_protocol::batch::{BatchBuilder, CheckedBatch, Compression, NewRecord, StampedTime};
+use sakia_protocol::codec::{Reader as WireReader, decode_exact};
+use sakia_protocol::header::{RequestHeader, encode_response};
 use sakia_protocol::ids::{
     BrokerEpoch, BrokerId, LeaderEpoch, MetadataIndex, Offset, PartitionEpoch, PartitionIndex, PartitionKey, Uuid,
 };
-use sakia_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic};
+use sakia_protocol::messages::fetch::{
+    FetchPartition, FetchRequest, FetchResponse, FetchTopic, FetchableTopicResponse, PartitionData,
+};
+use sakia_protocol::messages::list_offsets::{
+    ListOffsetsPartitionResponse, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopicResponse,
+};
 use sakia_protocol::messages::metadata::MetadataRequest;
 
 use super::{FolderState, ShardStart, run};
@@ -376,6 +386,115 @@ fn a_replica_whose_log_is_damaged_below_a_cut_begins_anew_once_it_may_not_be_ele
         assert_eq!(follows(&mut fetchers).await.stored, at(5), "it is a replica again");
     });
     assert!(!rig.broker.failure.is_raised());
+}
+
+/// What a leader was asked.
+#[derive(Default)]
+struct Asked {
+    fetches: usize,
+    list_offsets: usize,
+    rows: usize,
+}
+
+/// Serves one connection of a follower as a leader whose logs lie elsewhere, and is slow to say where.
+async fn lead_elsewhere(stream: Stream, asked: Rc<RefCell<Asked>>) {
+    let mut buffer = BytesMut::new();
+    loop {
+        buffer.reserve(1 << 16);
+        let (received, filled) = stream.recv(std::mem::take(&mut buffer)).await;
+        buffer = filled;
+        if matches!(received, Ok(0) | Err(_)) {
+            return;
+        }
+        while let Some(len) = buffer.first_chunk::<4>().map(|head| i32::from_be_bytes(*head).try_into().unwrap()) {
+            let len: usize = len;
+            if buffer.len() < 4 + len {
+                break;
+            }
+            buffer.advance(4);
+            let frame = buffer.split_to(len).freeze();
+            let mut reader = WireReader::new(&frame);
+            let header = RequestHeader::decode(&mut reader).unwrap();
+            let body = frame.slice(reader.position()..);
+            let answer = match header.api_key {
+                ApiKey::Fetch => {
+                    asked.borrow_mut().fetches += 1;
+                    let request: FetchRequest = decode_exact(&body, header.api_version).unwrap();
+                    let answer = all_out_of_range(&request);
+                    encode_response(ApiKey::Fetch, header.api_version, header.correlation_id, &answer)
+                }
+                _ => {
+                    let request: ListOffsetsRequest = decode_exact(&body, header.api_version).unwrap();
+                    asked.borrow_mut().list_offsets += 1;
+                    asked.borrow_mut().rows = request.topics.iter().map(|topic| topic.partitions.len()).sum();
+                    sleep(Duration::from_millis(500)).await;
+                    let answer = begin_and_end_at_7(&request);
+                    encode_response(ApiKey::ListOffsets, header.api_version, header.correlation_id, &answer)
+                }
+            };
+            stream.send(answer.unwrap()).await.unwrap();
+        }
+    }
+}
+
+fn all_out_of_range(request: &FetchRequest) -> FetchResponse {
+    let row = |row: &FetchPartition| PartitionData {
+        partition_index: row.partition,
+        // Those that have begun where the leader does have nothing to wait for.
+        error_code: if row.fetch_offset == 7 { 0 } else { ErrorCode::OffsetOutOfRange.code() },
+        high_watermark: 7,
+        ..PartitionData::default()
+    };
+    let topic = |topic: &FetchTopic| FetchableTopicResponse {
+        topic_id: topic.topic_id,
+        partitions: topic.partitions.iter().map(row).collect(),
+        ..FetchableTopicResponse::default()
+    };
+    FetchResponse { responses: request.topics.iter().map(topic).collect(), ..FetchResponse::default() }
+}
+
+fn begin_and_end_at_7(request: &ListOffsetsRequest) -> ListOffsetsResponse {
+    let topics = request.topics.iter().map(|topic| ListOffsetsTopicResponse {
+        name: topic.name.clone(),
+        partitions: topic
+            .partitions
+            .iter()
+            .map(|row| ListOffsetsPartitionResponse {
+                partition_index: row.partition_index,
+                offset: 7,
+                ..ListOffsetsPartitionResponse::default()
+            })
+            .collect(),
+    });
+    ListOffsetsResponse { topics: topics.collect(), ..ListOffsetsResponse::default() }
+}
+
+#[test]
+fn followers_out_of_range_ask_together_where_the_leaders_logs_begin() {
+    let rig = Rig::new(2, FolderState::default());
+    let (broker, asked) = (rig.broker.clone(), Rc::new(RefCell::new(Asked::default())));
+    let other = rig.world.machine("other");
+    let serving = asked.clone();
+    rig.world.spawn_client(&other, async move {
+        let listener = sakia_io::Listener::bind(SocketAddr::from(([0, 0, 0, 0], PORT))).unwrap();
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            sakia_io::spawn(Class::Foreground, lead_elsewhere(stream, serving.clone())).detach();
+        }
+    });
+    let id = Uuid::from_bytes([3; 16]);
+    let followed = (0..40).map(|_| record(OTHER, 1, 0, &[OTHER])).collect();
+    rig.run(async move { broker.image(&[0, 1], &[topic_of(id, followed)]).await });
+    rig.world.run_for(Duration::from_secs(4));
+    let disk = rig.machine.disk();
+    let began_anew = (0..40).filter(|number| {
+        let names = disk.names(format!("/data/orders-{number}")).unwrap();
+        names.iter().any(|name| name == "00000000000000000007.log")
+    });
+    assert_eq!(began_anew.count(), 40, "every log begins where the leader's does");
+    let asked = asked.borrow();
+    assert!(asked.list_offsets <= 8, "{} requests for 40 partitions", asked.list_offsets);
+    assert!(asked.fetches < 400, "{} fetches", asked.fetches);
 }
 
 #[test]
