@@ -30,7 +30,7 @@ pub const CONTROL_MAILBOX: usize = 1024;
 /// Messages taken from a mailbox before other tasks of the shard run.
 pub const MESSAGES_PER_TURN: usize = 256;
 
-/// Readers that wait on one partition. At the bound the oldest is woken: it reads again and waits again.
+/// Readers that changes of one partition wake. At the bound a further one waits for its time (`fetch.max.wait.ms`), then reads.
 pub const WAITERS_PER_PARTITION_MAX: usize = 4096;
 
 /// Lines per second that bad connections may write to the log; the rest is counted and told in one line.

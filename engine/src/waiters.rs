@@ -99,7 +99,8 @@ impl Waiters {
         std::mem::take(&mut self.replicas).values().for_each(Signal::raise);
     }
 
-    /// A reader found too little and will wait. At the bound the oldest is woken.
+    /// A reader found too little and will wait. At the bound one more is not woken by changes: its own time ends its wait.
+    /// Nobody is woken to make room, else those that wait on an idle partition would wake each other for ever.
     pub fn add_reader(&mut self, reader: Waiting) {
         add(&mut self.readers, reader);
     }
@@ -118,10 +119,31 @@ impl Waiters {
 }
 
 fn add(waiting: &mut BTreeMap<u64, Signal>, reader: Waiting) {
-    if waiting.len() >= WAITERS_PER_PARTITION_MAX
-        && let Some((_, oldest)) = waiting.pop_first()
-    {
-        oldest.raise();
+    if waiting.len() < WAITERS_PER_PARTITION_MAX || waiting.contains_key(&reader.session) {
+        waiting.insert(reader.session, reader.signal);
     }
-    waiting.insert(reader.session, reader.signal);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reader(session: usize) -> Waiting {
+        Waiting { session: session.try_into().unwrap(), signal: Signal::new() }
+    }
+
+    #[test]
+    fn readers_beyond_the_bound_wake_nobody_and_a_change_wakes_those_that_are_known() {
+        let mut waiters = Waiters::default();
+        let readers: Vec<Waiting> = (0..=WAITERS_PER_PARTITION_MAX).map(reader).collect();
+        for waiting in &readers {
+            waiters.add_reader(waiting.clone());
+        }
+        assert!(readers.iter().all(|waiting| !waiting.signal.is_raised()), "the partition is idle");
+        let again = reader(3);
+        waiters.add_reader(again.clone());
+        waiters.changed();
+        let woken = readers.iter().filter(|waiting| waiting.signal.is_raised()).count();
+        assert_eq!((woken, again.signal.is_raised()), (WAITERS_PER_PARTITION_MAX - 1, true));
+    }
 }
