@@ -224,15 +224,6 @@ impl Packer {
         expired
     }
 
-    /// Takes ranges of one partition with a generation below `generation` out of the queue (Rule: R7).
-    pub fn take_stale(&mut self, key: PartitionKey, generation: u64) -> Vec<ReadyRange> {
-        let (stale, kept): (Vec<_>, Vec<_>) =
-            self.queue.drain(..).partition(|range| range.key == key && range.generation < generation);
-        self.queue = kept.into();
-        self.queued_bytes -= stale.iter().map(|range| range.bytes.len()).sum::<usize>();
-        stale
-    }
-
     /// Changes the age at which an object is due (cost ceiling).
     pub fn widen(&mut self, interval: Duration) {
         self.settings.interval = interval;

@@ -15,7 +15,7 @@ use super::leader::LeaderState;
 use super::limits::{HANDED_BYTES_MAX, HANDED_SLICES_MAX, REFERENCES_PER_REPLY_MAX};
 use super::progress::{HandedBy, Progress, SessionStamp};
 use super::truncation::{EpochEnd, Lineage, diverging};
-use super::upload::{UploadProgress, UploadQueue};
+use super::upload::UploadProgress;
 use super::wal_index::{IndexedSlice, WalIndex};
 use crate::log::epochs::EpochCache;
 
@@ -254,13 +254,13 @@ fn without_references(fetch: &ReplicaFetch, from: Offset, upload: &UploadProgres
     }
     let held = situation.index.next_held(situation.key, from).filter(|held| *held > from);
     let below = stored.min(held.unwrap_or(stored));
-    if upload.is_proving() || upload.queue() == UploadQueue::Full {
+    if upload.is_proving() {
         return bytes(from, below, BytesReason::UploadLate);
     }
     match upload.wait_until(from) {
         Some(until) if situation.now < until => Plan::Empty { until: Some(until) },
         Some(_) => bytes(from, below, BytesReason::UploadLate),
-        // Nothing is appended there yet.
+        // Nothing is appended there yet, or it is lent when this turn ends.
         None if from >= upload.lent() => Plan::Empty { until: None },
         None if from < upload.in_flight() => bytes(from, below.min(upload.in_flight()), BytesReason::Behind),
         None => bytes(from, below, BytesReason::Behind),

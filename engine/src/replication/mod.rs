@@ -28,5 +28,5 @@ pub use follower::{FetchedSlice, FollowerState, Offer};
 pub use get_trouble::{GetFailure, GetTrouble, GetVerdict};
 pub use leader::{AcksAll, IsrProposal, LeaderState, Leadership};
 pub use progress::{FetchVerdict, HandedBy, Progress, SessionStamp};
-pub use upload::{UploadProgress, UploadQueue};
+pub use upload::UploadProgress;
 pub use wal_index::{IndexedSlice, WalIndex};

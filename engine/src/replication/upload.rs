@@ -16,15 +16,6 @@ use sakia_protocol::ids::Offset;
 
 use super::limits::UPLOAD_MARKS_MAX;
 
-/// Whether the combiner takes ranges now.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum UploadQueue {
-    /// It does.
-    Room,
-    /// Its queue is full, or its breaker is open: replicas get bytes.
-    Full,
-}
-
 /// Bytes up to `next` were offered at `at` at the earliest.
 #[derive(Clone, Copy, Debug)]
 struct LentMark {
@@ -41,9 +32,6 @@ pub struct UploadProgress {
     marks: VecDeque<LentMark>,
     /// Ranges that ended above `in_flight`, ascending: an object may overtake an earlier one.
     early: Vec<(Offset, Offset)>,
-    queue: UploadQueue,
-    /// Since when something is appended that was not offered.
-    unlent_since: Option<Duration>,
     /// Since the last give-up, until something offered later stands in the bucket: the offset at which offers began anew.
     proving: Option<Offset>,
 }
@@ -52,16 +40,7 @@ impl UploadProgress {
     /// Uploads begin at `from`, the end of the log at the start of the leadership.
     #[must_use]
     pub fn new(from: Offset, fallback_after: Duration) -> Self {
-        Self {
-            fallback_after,
-            in_flight: from,
-            lent: from,
-            marks: VecDeque::new(),
-            early: Vec::new(),
-            queue: UploadQueue::Room,
-            unlent_since: None,
-            proving: None,
-        }
+        Self { fallback_after, in_flight: from, lent: from, marks: VecDeque::new(), early: Vec::new(), proving: None }
     }
 
     /// The next offset to offer.
@@ -82,29 +61,10 @@ impl UploadProgress {
         self.proving.is_some()
     }
 
-    /// Whether the combiner takes ranges now.
-    #[must_use]
-    pub fn queue(&self) -> UploadQueue {
-        self.queue
-    }
-
-    /// The combiner says whether it takes ranges.
-    pub fn set_queue(&mut self, queue: UploadQueue) {
-        self.queue = queue;
-    }
-
-    /// The log grew to `appended`. Call it before the new range is offered.
-    pub fn appended(&mut self, appended: Offset, now: Duration) {
-        if appended > self.lent {
-            self.unlent_since.get_or_insert(now);
-        }
-    }
-
     /// `lent..next` was offered to the combiner.
     pub fn lend(&mut self, next: Offset, now: Duration) {
         assert!(next > self.lent, "only what was not offered yet is offered: {next} after {}", self.lent);
         self.lent = next;
-        self.unlent_since = None;
         let grain = self.fallback_after / 64;
         match self.marks.back_mut() {
             Some(last) if now.saturating_sub(last.at) < grain => last.next = next,
@@ -176,30 +136,25 @@ impl UploadProgress {
         assert!(appended >= self.lent, "what was offered was appended");
         self.lent = appended;
         self.in_flight = appended;
-        self.unlent_since = None;
         self.marks.clear();
         self.early.clear();
         self.proving = Some(appended);
         GaveUp::Yes
     }
 
-    /// Skips to `appended` because nothing was taken for too long (queue full): what lies below is a hole.
+    /// Skips to `appended` because what lies below is no longer in memory: it is a hole.
     pub fn skip_to(&mut self, appended: Offset) {
         assert!(appended >= self.lent, "what was offered was appended");
         if appended > self.lent {
             let from = std::mem::replace(&mut self.lent, appended);
-            self.unlent_since = None;
             self.ended(from, appended);
         }
     }
 
-    /// When the bytes at `offset` stop being waited for; `None` if they are not on their way, nor about to be offered.
+    /// When the bytes at `offset` stop being waited for; `None` if they are not on their way.
     #[must_use]
     pub fn wait_until(&self, offset: Offset) -> Option<Duration> {
-        if offset >= self.lent {
-            return self.unlent_since.map(|since| since + self.fallback_after);
-        }
-        if offset < self.in_flight {
+        if offset >= self.lent || offset < self.in_flight {
             return None;
         }
         if self.early.iter().any(|range| range.0 <= offset && offset < range.1) {

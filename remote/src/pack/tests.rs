@@ -158,15 +158,14 @@ fn oldest_ranges_leave_first_so_every_age_is_bounded() {
 }
 
 #[test]
-fn expired_and_stale_ranges_are_taken_out() {
+fn expired_ranges_are_taken_out() {
     let mut packer = packer();
     offer(&mut packer, sized(0, 0, 100), 10 * MS);
     offer(&mut packer, sized(1, 0, 100), 20 * MS);
     offer(&mut packer, sized(2, 0, 100), 30 * MS);
     assert_eq!(packer.take_expired(20 * MS).len(), 2);
     assert_eq!(packer.oldest_at(), Some(30 * MS));
-    assert!(packer.take_stale(key(1, 2), 1).is_empty());
-    assert_eq!(packer.take_stale(key(1, 2), 2).len(), 1);
+    assert_eq!(packer.take_expired(30 * MS).len(), 1);
     assert_eq!((packer.queued_bytes(), packer.due(Duration::ZERO)), (0, None));
 }
 

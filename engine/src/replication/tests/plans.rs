@@ -2,7 +2,7 @@
 
 use super::super::fetch_plan::{BytesReason, Plan, ReplyBudget, Situation, plan};
 use super::super::progress::HandedBy;
-use super::super::upload::{GaveUp, UploadProgress, UploadQueue};
+use super::super::upload::{GaveUp, UploadProgress};
 use super::super::wal_index::{HeldLog, WalIndex};
 use super::*;
 
@@ -109,13 +109,6 @@ fn trouble_ends_in_bytes_at_once_and_a_success_ends_in_references_again() {
     assert_eq!(case.ask(fetch(OTHER, (1, 3), 30), 1021), Plan::Empty { until: Some(ms(2020)) });
     case.publish(slice(6, 30, 40));
     assert_eq!(case.ask(fetch(OTHER, (1, 4), 30), 1022), Plan::References(vec![slice(6, 30, 40)]));
-}
-
-#[test]
-fn a_full_queue_sends_bytes() {
-    let mut case = Case::new(20);
-    case.upload().set_queue(UploadQueue::Full);
-    assert_eq!(case.ask(fetch(OTHER, (1, 1), 0), 1), bytes(0, 20, BytesReason::UploadLate));
 }
 
 #[test]
