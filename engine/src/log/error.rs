@@ -1,12 +1,18 @@
 //! What can go wrong with a log, in the order of what the caller does next. Pure.
 
-use std::path::PathBuf;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
 
 use sakia_protocol::ids::{LeaderEpoch, Offset, TopicId};
 use thiserror::Error;
 
 use crate::log::producers::ProducerError;
 use crate::log::tail::TailFull;
+
+/// Linux's numbers of what passes: no memory, too many open files of the system, of the process.
+const ENOMEM: i32 = 12;
+const ENFILE: i32 = 23;
+const EMFILE: i32 = 24;
 
 /// Why a leader's append was refused. Nothing was appended.
 #[derive(Debug, Error)]
@@ -83,6 +89,21 @@ pub enum LogError {
     /// R6: a write or sync failed. Final for this log folder: resign, acknowledge nothing more.
     #[error("the log folder is offline: {0}")]
     Offline(String),
+}
+
+impl LogError {
+    /// What an error at opening a log means. Nothing was appended to it yet, so one that has passed may be forgotten; damage is of
+    /// this log alone; everything else is the disk's, and final for the folder (R6).
+    pub(crate) fn at_opening(folder: &Path, error: &io::Error) -> Self {
+        let what = error.to_string();
+        match (error.raw_os_error(), error.kind()) {
+            (Some(ENOMEM | ENFILE | EMFILE), _) => Self::Unreadable { file: folder.to_owned(), what },
+            (None, ErrorKind::Other | ErrorKind::InvalidData | ErrorKind::UnexpectedEof) => {
+                Self::Damaged { file: folder.to_owned(), position: 0, what }
+            }
+            _ => Self::Offline(format!("opening {} failed: {what}", folder.display())),
+        }
+    }
 }
 
 /// What is wrong with replicated bytes.

@@ -187,7 +187,8 @@ impl Log {
     /// Opens the log in the partition's folder: creates it, or recovers what is there.
     ///
     /// # Errors
-    /// `Offline`: the disk failed. `OtherTopic`: the folder is another topic's. Damage is no error: it is repaired.
+    /// `Offline`: the disk failed. `OtherTopic`: the folder is another topic's. `Unreadable`: want of memory or open files.
+    /// `Damaged`: a file that no run of ours left like that; other damage is no error, it is repaired.
     pub async fn open(
         folder: &Path,
         topic: &str,

@@ -85,7 +85,7 @@ pub(super) async fn recover(
     settings: LogSettings,
     how: Opening,
 ) -> Result<State, LogError> {
-    let failed = |error: io::Error| LogError::Offline(format!("opening {} failed: {error}", folder.display()));
+    let failed = |error: io::Error| LogError::at_opening(folder, &error);
     if !fs::exists(folder).await.map_err(failed)? {
         create_folder(folder).await.map_err(failed)?;
     }
@@ -106,7 +106,7 @@ pub(super) async fn create_folder(folder: &Path) -> io::Result<()> {
 
 /// The folder belongs to the topic; a new or damaged `partition.metadata` is written.
 async fn check_topic(folder: &Path, key: PartitionKey) -> Result<(), LogError> {
-    let failed = |error: io::Error| LogError::Offline(format!("opening {} failed: {error}", folder.display()));
+    let failed = |error: io::Error| LogError::at_opening(folder, &error);
     let path = folder.join(PARTITION_FILE);
     match read_or_warn(&path, decode_topic_id).await.map_err(failed)? {
         Some(found) if found != key.topic_id => {

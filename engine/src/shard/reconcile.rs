@@ -1,10 +1,11 @@
 //! From the cluster's metadata to the roles of this shard's partitions.
 //!
-//! Path: control shard → `replace_image`/`apply_events` (at once, in order) → `reconcile` (a task: logs are opened, roles
-//! begin and end) → the applied index, which the control shard reports.
+//! Path: control shard → `replace_image`/`apply_events` (at once, in order) → `reconcile` (partitions are removed one after
+//! another; logs are opened and roles begin and end several at a time) → the applied index, which the control shard reports.
 //!
 //! Invariant: a role is begun only under a registration of this broker that the image holds, so an epoch that was
-//! assigned before it is never led (R2).
+//! assigned before it is never led (R2). One partition is brought to its role by one task at a time. Removals wait for
+//! nobody but the disk, so whoever waits for a folder (`release`) gets it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,10 +13,11 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::Duration;
 
 use sakia_controller::image::{ConfigResource, PartitionImage, Standing};
 use sakia_controller::{Event, Image};
-use sakia_io::{Reply, oneshot, random_u64};
+use sakia_io::{Class, Reply, oneshot, random_u64, sleep, spawn};
 use sakia_protocol::ids::{BrokerEpoch, BrokerId, MetadataIndex, Offset, PartitionKey};
 use tracing::{error, info, warn};
 
@@ -25,6 +27,13 @@ use crate::log::{Log, LogError, Opening};
 use crate::messages::ShardMessage;
 use crate::settings::TopicSettings;
 use crate::wake::Wake;
+
+/// Logs of one shard that are opened at once: an opening waits for the disk again and again.
+const LOGS_OPENED_AT_ONCE: usize = 8;
+
+/// Pause before a partition that could not be opened is tried again; it doubles up to the longest.
+const OPEN_RETRY_MIN: Duration = Duration::from_millis(100);
+const OPEN_RETRY_MAX: Duration = Duration::from_mins(1);
 
 /// What the data folder said at start.
 #[derive(Clone, Default)]
@@ -42,26 +51,61 @@ pub struct FolderState {
 pub(super) struct Pending {
     removals: RefCell<BTreeSet<PartitionKey>>,
     keys: RefCell<BTreeSet<PartitionKey>>,
-    /// The one that is being brought to its role.
-    present: Cell<Option<PartitionKey>>,
+    /// Those that are being brought to their role.
+    present: RefCell<BTreeSet<PartitionKey>>,
     wake: Wake,
-    /// Other shards that wait for the folder of a partition.
+    /// Who waits for the folder of a partition.
     releases: RefCell<Vec<(PartitionKey, Reply<()>)>>,
     /// Everything of some image was brought about once.
     has_settled: Cell<bool>,
-    /// A log could not be opened.
-    has_failed: Cell<bool>,
+    /// Partitions that could not be brought to their role, with the attempts so far: each is tried again.
+    failed: RefCell<BTreeMap<PartitionKey, u32>>,
 }
 
 impl Pending {
-    fn next(&self) -> Option<PartitionKey> {
-        let removal = self.removals.borrow_mut().pop_first();
-        removal.or_else(|| self.keys.borrow_mut().pop_first())
+    /// A partition is to be looked at: it stands in one of the sets, as the metadata wants it now.
+    fn note(&self, key: PartitionKey, gone: Gone) {
+        let (into, other) = match gone {
+            Gone::Yes => (&self.removals, &self.keys),
+            Gone::No => (&self.keys, &self.removals),
+        };
+        other.borrow_mut().remove(&key);
+        into.borrow_mut().insert(key);
+    }
+
+    fn next_removal(&self) -> Option<PartitionKey> {
+        self.take_first(&self.removals)
+    }
+
+    /// The next one whose role is not a removal, if there is room for another task.
+    fn next_role(&self) -> Option<PartitionKey> {
+        let has_room = self.present.borrow().len() < LOGS_OPENED_AT_ONCE;
+        has_room.then(|| self.take_first(&self.keys)).flatten()
+    }
+
+    /// Takes the first of a set that no task is at, for a task.
+    fn take_first(&self, set: &RefCell<BTreeSet<PartitionKey>>) -> Option<PartitionKey> {
+        let mut present = self.present.borrow_mut();
+        let key = set.borrow().iter().find(|key| !present.contains(*key)).copied()?;
+        set.borrow_mut().remove(&key);
+        present.insert(key);
+        Some(key)
     }
 
     fn holds(&self, key: &PartitionKey) -> bool {
-        self.present.get() == Some(*key) || self.removals.borrow().contains(key) || self.keys.borrow().contains(key)
+        [&self.present, &self.removals, &self.keys].into_iter().any(|set| set.borrow().contains(key))
     }
+
+    fn is_empty(&self) -> bool {
+        [&self.present, &self.removals, &self.keys].into_iter().all(|set| set.borrow().is_empty())
+    }
+}
+
+/// Whether a partition is to be removed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Gone {
+    Yes,
+    No,
 }
 
 /// What the metadata wants of one partition here.
@@ -117,9 +161,8 @@ impl Shard {
 
     fn note(&self, keys: impl Iterator<Item = PartitionKey>) {
         for key in keys {
-            let set =
-                if matches!(self.target(&key), Target::Gone) { &self.pending.removals } else { &self.pending.keys };
-            set.borrow_mut().insert(key);
+            let gone = if matches!(self.target(&key), Target::Gone) { Gone::Yes } else { Gone::No };
+            self.pending.note(key, gone);
         }
     }
 
@@ -166,21 +209,23 @@ impl Shard {
     pub(super) async fn reconcile(self: Rc<Self>, applied: Arc<AtomicI64>) {
         loop {
             self.pending.wake.wait().await;
-            while let Some(key) = self.pending.next() {
-                if self.stopping.get() {
-                    return;
+            while !self.stopping.get() {
+                if let Some(key) = self.pending.next_removal() {
+                    self.clone().bring_noted(key).await;
+                } else if let Some(key) = self.pending.next_role() {
+                    spawn(Class::Foreground, self.clone().bring_noted(key)).detach();
+                } else {
+                    break;
                 }
-                self.pending.present.set(Some(key));
-                if let Err(error) = self.bring(key).await {
-                    error!(partition = %key, "a partition could not be brought to its role: {error}");
-                    self.pending.has_failed.set(true);
-                    self.folder_failed(key, &error);
-                }
-                self.pending.present.set(None);
-                self.answer_releases();
             }
             if self.stopping.get() {
-                return;
+                if self.pending.present.borrow().is_empty() {
+                    return;
+                }
+                continue;
+            }
+            if !self.pending.is_empty() {
+                continue;
             }
             if let Some(index) = self.metadata_index.get() {
                 self.pending.has_settled.set(true);
@@ -190,6 +235,51 @@ impl Shard {
         }
     }
 
+    /// Brings one partition to its role. What fails is tried again, unless the folder failed.
+    async fn bring_noted(self: Rc<Self>, key: PartitionKey) {
+        match self.bring(key).await {
+            Ok(()) => drop(self.pending.failed.borrow_mut().remove(&key)),
+            Err(error) => self.bring_failed(key, &error),
+        }
+        self.pending.present.borrow_mut().remove(&key);
+        self.answer_releases();
+        self.pending.wake.wake();
+    }
+
+    /// One partition that cannot be opened keeps no other from being served; whoever mends its files need not restart the
+    /// broker.
+    fn bring_failed(self: &Rc<Self>, key: PartitionKey, error: &LogError) {
+        if self.stopping.get() {
+            return;
+        }
+        let topic = self.with_image(|image| image.topic(&key.topic_id).map(|topic| topic.name.clone()));
+        let topic = topic.unwrap_or_else(|| key.topic_id.to_string());
+        let attempts = {
+            let mut failed = self.pending.failed.borrow_mut();
+            let attempts = failed.entry(key).or_default();
+            *attempts += 1;
+            *attempts
+        };
+        if let LogError::Offline(_) = error {
+            error!(topic, partition = %key.partition, "a partition could not be brought to its role: {error}");
+            self.folder_failed(key, error);
+            return;
+        }
+        let pause = OPEN_RETRY_MIN.saturating_mul(1 << attempts.min(16)).min(OPEN_RETRY_MAX);
+        let seconds = pause.as_secs_f64();
+        error!(topic, partition = %key.partition, attempts, seconds, "a partition could not be brought to its role, trying again: {error}");
+        let shard = self.clone();
+        spawn(Class::Foreground, async move {
+            sleep(pause).await;
+            let still_fails = shard.pending.failed.borrow().get(&key) == Some(&attempts);
+            if still_fails {
+                shard.note(std::iter::once(key));
+                shard.pending.wake.wake();
+            }
+        })
+        .detach();
+    }
+
     /// Lets the task that brings roles about look again.
     pub(super) fn wake_reconcile(&self) {
         self.pending.wake.wake();
@@ -197,13 +287,20 @@ impl Shard {
 
     /// Whether every log that the metadata wants here was opened.
     pub(super) fn is_complete(&self) -> bool {
-        self.pending.has_settled.get() && !self.pending.has_failed.get()
+        self.pending.has_settled.get() && self.pending.failed.borrow().is_empty()
     }
 
-    /// Another shard waits until nothing here uses the folder of this partition.
+    /// A shard waits until nothing here uses the folder of this partition.
     pub(super) fn release(&self, key: PartitionKey, reply: Reply<()>) {
-        self.pending.releases.borrow_mut().push((key, reply));
-        self.answer_releases();
+        if !self.stopping.get() {
+            self.pending.releases.borrow_mut().push((key, reply));
+            self.answer_releases();
+        }
+    }
+
+    /// The shard ends and lets nothing go any more. Whoever waits learns it from the reply that does not come.
+    pub(super) fn drop_releases(&self) {
+        drop(self.pending.releases.take());
     }
 
     fn answer_releases(&self) {
@@ -289,7 +386,7 @@ impl Shard {
         settings: &TopicSettings,
     ) -> Result<(Log, Offset), LogError> {
         let path = self.folder.path.join(folder.name());
-        let unreadable = |why| LogError::Offline(format!("reading {} failed: {why}", path.display()));
+        let unreadable = |why| LogError::at_opening(&path, &why);
         let (opening, high_watermark) = match topic_of(&path).await.map_err(unreadable)? {
             Some(found) if found == key.topic_id => self.folder.partitions.get(folder).copied().unwrap_or_default(),
             Some(found) => {
@@ -304,18 +401,16 @@ impl Shard {
         Ok((log, high_watermark.unwrap_or(Offset::ZERO)))
     }
 
-    /// Waits until the owner of an earlier topic's partition has let its folder go. It removes before it opens, and the
-    /// removal was told before the topic that is opened here, so two shards never wait for each other.
+    /// Waits until the owner of an earlier topic's partition, here or on another shard, has let its folder go. Its removal was
+    /// told before the topic that is opened here, and waits for an opening of that earlier partition at most: so a chain of
+    /// waits leads to ever earlier topics, and ends.
+    ///
+    /// # Errors
+    /// The owner ends, with the process.
     async fn wait_for_release(self: &Rc<Self>, key: PartitionKey) -> Result<(), LogError> {
-        let owner = self.placement.owner(&key);
-        if owner == self.id {
-            return self.remove(key).await;
-        }
         let (reply, released) = oneshot();
-        if self.deliver(owner, ShardMessage::Release { key, reply }).await {
-            let _ = released.await;
-        }
-        Ok(())
+        let delivered = self.deliver(self.placement.owner(&key), ShardMessage::Release { key, reply }).await;
+        if delivered && released.await.is_some() { Ok(()) } else { Err(LogError::Closed) }
     }
 
     async fn delete_folder(&self, folder: &PartitionFolder) -> Result<(), LogError> {

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -70,6 +70,8 @@ struct Rig {
     broker: Broker,
     /// Of the shards that the test plays.
     played: Vec<Receiver<ShardMessage>>,
+    /// Index that each real shard has applied.
+    applied: Vec<Arc<AtomicI64>>,
     control: Option<Receiver<ControlMessage>>,
     registry: Registry,
 }
@@ -88,6 +90,7 @@ impl Rig {
         let settings = Arc::new(settings());
         let registry = Registry::new();
         let counters = Arc::new(BrokerCounters::new(&registry));
+        let applied: Vec<_> = (0..real).map(|_| Arc::new(AtomicI64::new(-1))).collect();
         let played_count = inboxes.len() - real;
         for (number, inbox) in inboxes.split_off(played_count).into_iter().enumerate() {
             let start = ShardStart {
@@ -99,7 +102,7 @@ impl Rig {
                 folder: FolderState { path: PathBuf::from("/data"), ..folder.clone() },
                 listen: vec![SocketAddr::from(([0, 0, 0, 0], PORT))],
                 checkpoint: checkpoint.clone(),
-                applied: Arc::new(AtomicI64::new(-1)),
+                applied: applied[number].clone(),
                 failure: failure.clone(),
                 bucket: BucketState::default(),
                 sessions: Arc::new(AtomicU64::new(1)),
@@ -116,7 +119,7 @@ impl Rig {
         });
         world.run_for(Duration::from_millis(50));
         let broker = Broker { addresses, failure };
-        Self { world, machine, broker, played: inboxes, control: Some(control_inbox), registry }
+        Self { world, machine, broker, played: inboxes, applied, control: Some(control_inbox), registry }
     }
 
     fn run<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> T {
@@ -386,6 +389,77 @@ fn a_replica_whose_log_is_damaged_below_a_cut_begins_anew_once_it_may_not_be_ele
         assert_eq!(follows(&mut fetchers).await.stored, at(5), "it is a replica again");
     });
     assert!(!rig.broker.failure.is_raised());
+}
+
+/// How long a shard needs to open so many logs of one topic on a slow disk.
+fn opening_takes(partitions: usize) -> Duration {
+    let rig = Rig::new(2, FolderState::default());
+    let (broker, applied) = (rig.broker.clone(), rig.applied[1].clone());
+    rig.machine.disk().slow(Duration::from_millis(20));
+    // All on one shard, by picking topics: each has one partition.
+    let keys = (1..=u8::try_from(partitions).unwrap()).map(|number| key_on(1, number));
+    let created = keys.map(|key| {
+        let name = format!("topic-{}", key.topic_id.as_bytes()[0]);
+        let partitions = vec![record(ME, 1, 0, &[ME])];
+        let topic = TopicImage { id: key.topic_id, name, configs: BTreeMap::default(), partitions };
+        Event::from(TopicCreated { topic: Arc::new(topic) })
+    });
+    let created: Vec<Event> = created.collect();
+    let began = rig.world.now();
+    rig.run(async move { broker.image(&[1], &created).await });
+    rig.world.run_until(LIMIT, |_| applied.load(Ordering::Acquire) >= 0).unwrap();
+    let took = rig.world.now() - began;
+    assert_eq!(rig.machine.disk().names("/data").unwrap().len(), partitions);
+    took
+}
+
+#[test]
+fn logs_are_opened_several_at_a_time() {
+    let (one, many) = (opening_takes(1), opening_takes(32));
+    assert!(one > Duration::from_millis(100), "the disk is slow: {one:?}");
+    assert!(many < one * 6, "32 logs, 8 at a time: {many:?}, one takes {one:?}");
+}
+
+#[test]
+fn a_log_that_could_not_be_opened_is_tried_again_and_others_are_served_meanwhile() {
+    let rig = Rig::new(2, FolderState::default());
+    let (broker, applied) = (rig.broker.clone(), rig.applied[1].clone());
+    let disk = rig.machine.disk();
+    let (bad, good) = (key_on(1, 1), key_on(1, 2));
+    let named = |key: PartitionKey, name: &str| {
+        let partitions = vec![record(ME, 1, 0, &[ME])];
+        let topic = TopicImage { id: key.topic_id, name: name.to_owned(), configs: BTreeMap::default(), partitions };
+        Event::from(TopicCreated { topic: Arc::new(topic) })
+    };
+    // Too many open files.
+    disk.fail_writes(sakia_io::sim::Failing::all().on("/bad-0").with(24));
+    rig.run(async move {
+        broker.image(&[1], &[named(bad, "bad"), named(good, "good")]).await;
+        broker.produce(good, 2, Acks::All).await.expect("it is committed");
+        sleep(Duration::from_secs(3)).await;
+        assert!(applied.load(Ordering::Acquire) >= 0, "one bad log does not keep the broker out of service");
+        let (reply, state) = oneshot();
+        broker.tell(1, ShardMessage::Checkpoint { reply }).await;
+        assert!(!state.await.unwrap().is_complete, "what the files say of the bad one stays");
+        disk.heal();
+        broker.produce(bad, 2, Acks::All).await.expect("it is committed");
+        let (reply, state) = oneshot();
+        broker.tell(1, ShardMessage::Checkpoint { reply }).await;
+        assert!(state.await.unwrap().is_complete);
+    });
+    assert!(!rig.broker.failure.is_raised(), "the folder works");
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_when_a_log_is_opened_ends_the_process() {
+    let rig = Rig::new(2, FolderState::default());
+    let broker = rig.broker.clone();
+    let key = key_on(1, 1);
+    rig.machine.disk().fail_writes(sakia_io::sim::Failing::all());
+    rig.run(async move {
+        broker.image(&[0, 1], &[topic(key, record(ME, 1, 0, &[ME]))]).await;
+        broker.failure.wait().await;
+    });
 }
 
 /// What a leader was asked.

@@ -149,6 +149,7 @@ impl Shard {
     /// waits for the disk's syncs.
     pub(super) async fn close(self: &Rc<Self>, reconciling: Task<()>) {
         self.stopping.set(true);
+        self.drop_releases();
         self.wake_reconcile();
         reconciling.await;
         let partitions = self.every_partition();
