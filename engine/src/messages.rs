@@ -529,10 +529,10 @@ pub enum ControlMessage {
     Forward { frame: Bytes, reply: Reply<Option<Bytes>> },
     /// Create a topic because a client asked for it.
     AutoCreate { names: Vec<String>, reply: Reply<Vec<(String, ErrorCode)>> },
+    /// Somebody else's object stands where this registration's next one belongs: its stream is over (R13).
+    StreamOver { broker_epoch: BrokerEpoch },
     /// A fresh producer id.
     ProducerId { reply: Reply<Result<i64, ErrorCode>> },
     /// Stop cleanly: tell the controller, then end.
     Stop { reply: Reply<()> },
 }
-    /// Somebody else's object stands where this registration's next one belongs: its stream is over (R13).
-    StreamOver { broker_epoch: BrokerEpoch },

@@ -11,6 +11,7 @@
 //!     1                       entries
 //!     orders 3 4500           topic, partition, offset
 //! meta.properties             version, node.id, cluster.id, directory.id
+//! metadata-seen               version, the cluster's incarnation, how much of its metadata was seen, whether some was lost since
 //! .kafka_cleanshutdown        {"version":0,"brokerEpoch":42}: the folder was stopped cleanly by that broker epoch
 //! <partition>/partition.metadata          version: 0 / topic_id: AAECAwQFBgcICQoLDA0ODw
 //! ```
@@ -20,7 +21,7 @@ use std::io;
 use std::path::Path;
 
 use sakia_io::fs;
-use sakia_protocol::ids::{BrokerEpoch, BrokerId, Offset, PartitionIndex, TopicId, Uuid};
+use sakia_protocol::ids::{BrokerEpoch, BrokerId, MetadataIndex, Offset, PartitionIndex, TopicId, Uuid};
 
 /// Offsets below which everything is on stable storage.
 pub const RECOVERY_POINT_FILE: &str = "recovery-point-offset-checkpoint";
@@ -32,6 +33,8 @@ pub const LOG_START_FILE: &str = "log-start-offset-checkpoint";
 pub const META_FILE: &str = "meta.properties";
 /// Mark of a failed disk: what was written behind the recovery points may not be on it (R6).
 pub const FAILED_FILE: &str = "sakia-failed";
+/// How much of the cluster's metadata the folder knows of.
+pub const METADATA_SEEN_FILE: &str = "metadata-seen";
 /// Mark of a clean stop.
 pub const CLEAN_STOP_FILE: &str = ".kafka_cleanshutdown";
 /// Identity of the topic, in the partition's folder.
@@ -166,6 +169,64 @@ impl FolderIdentity {
     /// The disk failed.
     pub async fn write(&self, folder: &Path) -> io::Result<()> {
         fs::replace_file(&folder.join(META_FILE), self.encode()).await
+    }
+}
+
+/// How much of the cluster's metadata this folder knows of: every topic whose partition has a folder here was created at or
+/// below `index`. An image that knows less says nothing about topics that it does not hold (R22).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MetadataSeen {
+    /// Which life of the controller's log.
+    pub incarnation: Uuid,
+    /// How much of it.
+    pub index: MetadataIndex,
+    /// Whether a controller was met that knew less: it was restored from an old copy, and topics that it does not know may be
+    /// alive. Stays until a person removes the file.
+    pub is_lost: bool,
+}
+
+impl MetadataSeen {
+    /// The text of the file.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let Self { incarnation, index, is_lost } = self;
+        format!("version=1\nincarnation={incarnation}\nindex={index}\nlost={is_lost}\n").into_bytes()
+    }
+
+    /// Reads the text of the file.
+    ///
+    /// # Errors
+    /// The first line that is wrong.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Damage> {
+        let text = std::str::from_utf8(bytes).map_err(|_| Damage { line: 1 })?;
+        let mut lines = text.split('\n');
+        let mut next = |line: usize, key: &str| {
+            let value = lines.next().and_then(|text| text.strip_prefix(key)?.strip_prefix('='));
+            value.ok_or(Damage { line })
+        };
+        let version = next(1, "version")?;
+        let incarnation = Uuid::parse(next(2, "incarnation")?).ok_or(Damage { line: 2 })?;
+        let index = next(3, "index")?.parse().ok().and_then(MetadataIndex::from_wire).ok_or(Damage { line: 3 })?;
+        let is_lost = next(4, "lost")?.parse().map_err(|_| Damage { line: 4 })?;
+        // A number cut short would pass as a smaller one.
+        let whole = version == "1" && text.ends_with('\n');
+        whole.then_some(Self { incarnation, index, is_lost }).ok_or(Damage { line: 1 })
+    }
+
+    /// What the file says; `None` if there is none. A damaged one is `None` with a warning.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub async fn read(folder: &Path) -> io::Result<Option<Self>> {
+        read_or_warn(&folder.join(METADATA_SEEN_FILE), Self::decode).await
+    }
+
+    /// Replaces the file.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub async fn write(&self, folder: &Path) -> io::Result<()> {
+        fs::replace_file(&folder.join(METADATA_SEEN_FILE), self.encode()).await
     }
 }
 
@@ -325,6 +386,19 @@ mod tests {
         );
         for len in 0..mark.encode().len() {
             assert!(CleanStop::decode(&mark.encode()[..len]).is_err());
+        }
+    }
+
+    #[test]
+    fn what_was_seen_of_the_metadata_reads_back_and_is_never_read_as_less() {
+        for is_lost in [false, true] {
+            let incarnation = Uuid::from_bytes([7; 16]);
+            let seen = MetadataSeen { incarnation, index: MetadataIndex::new(4711), is_lost };
+            let text = seen.encode();
+            assert_eq!(MetadataSeen::decode(&text), Ok(seen));
+            for len in 0..text.len() {
+                assert!(MetadataSeen::decode(&text[..len]).is_err(), "cut at {len}");
+            }
         }
     }
 

@@ -1,7 +1,8 @@
 //! A data folder: who owns it, which partitions it holds, how one is deleted.
 //!
 //! Path: at start the broker takes the folder's lock, takes the mark of a clean stop away, reads the offset checkpoints and
-//! opens the logs that the listing names. Names are Kafka's: `<topic>-<partition>`, and `<topic>.<hex>-delete` for one that is being deleted.
+//! opens the logs that the listing names. Names are Kafka's: `<topic>-<partition>`, `<topic>-<partition>.<hex>-delete` for one that is
+//! being deleted, `….<hex>-stray` for one that the cluster did not know (the number is the time in ms at which it was set aside).
 //! Invariant: a deleted partition leaves its name before its files go, so a crash midway never leaves half a log behind.
 
 use std::io;
@@ -20,6 +21,7 @@ use crate::log::{LastRun, Opening};
 /// Longest topic name that Kafka allows; a deleted one is cut to fit the file system.
 const TOPIC_LEN_MAX: usize = 249;
 const DELETE_ENDING: &str = "-delete";
+const STRAY_ENDING: &str = "-stray";
 
 /// A partition's folder.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -49,6 +51,37 @@ impl PartitionFolder {
             partition.parse().ok().filter(|_| canonical && digits && named).and_then(PartitionIndex::from_wire)?;
         Some(Self { topic: topic.to_owned(), partition })
     }
+}
+
+/// A partition's folder that was set aside.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StrayFolder {
+    /// The folder's name.
+    pub name: String,
+    /// When it was set aside, by the wall clock.
+    pub since_ms: i64,
+}
+
+impl StrayFolder {
+    fn parse(name: &str) -> Option<Self> {
+        let (_, since) = name.strip_suffix(STRAY_ENDING)?.rsplit_once('.')?;
+        let since_ms = i64::from_str_radix(since, 16).ok()?;
+        Some(Self { name: name.to_owned(), since_ms })
+    }
+
+    /// Whether it was this partition's, by name: whose topic's it was its `partition.metadata` says.
+    #[must_use]
+    pub fn was(&self, partition: &PartitionFolder) -> bool {
+        self.name == aside(partition, self.since_ms.cast_unsigned(), STRAY_ENDING)
+    }
+}
+
+/// The name of a folder that is no partition's any more.
+fn aside(partition: &PartitionFolder, number: u64, ending: &str) -> String {
+    let ending = format!(".{number:016x}{ending}");
+    let mut name = partition.name();
+    name.truncate(TOPIC_LEN_MAX - ending.len());
+    name + &ending
 }
 
 /// One data folder of this process.
@@ -142,19 +175,6 @@ impl DataFolder {
         &self.high_watermarks
     }
 
-    /// The partitions that have a folder, sorted by name.
-    ///
-    /// # Errors
-    /// The disk failed.
-    pub async fn partitions(&self) -> io::Result<Vec<PartitionFolder>> {
-        let entries = fs::list_dir(&self.path).await?;
-        Ok(entries
-            .iter()
-            .filter(|entry| entry.is_dir)
-            .filter_map(|entry| PartitionFolder::parse(&entry.name))
-            .collect())
-    }
-
     /// Replaces the three offset checkpoints.
     ///
     /// # Errors
@@ -164,6 +184,50 @@ impl DataFolder {
         checkpoints.log_starts.write(&self.path.join(LOG_START_FILE)).await?;
         checkpoints.high_watermarks.write(&self.path.join(HIGH_WATERMARK_FILE)).await
     }
+}
+
+/// The partitions that have a folder, sorted by name.
+///
+/// # Errors
+/// The disk failed.
+pub async fn partitions(data_folder: &Path) -> io::Result<Vec<PartitionFolder>> {
+    let entries = fs::list_dir(data_folder).await?;
+    Ok(entries.iter().filter(|entry| entry.is_dir).filter_map(|entry| PartitionFolder::parse(&entry.name)).collect())
+}
+
+/// The folders that were set aside.
+///
+/// # Errors
+/// The disk failed.
+pub async fn strays(data_folder: &Path) -> io::Result<Vec<StrayFolder>> {
+    let entries = fs::list_dir(data_folder).await?;
+    Ok(entries.iter().filter(|entry| entry.is_dir).filter_map(|entry| StrayFolder::parse(&entry.name)).collect())
+}
+
+/// Sets a partition's folder aside, whose log is not open: it has another name, and what is in it stays. Nothing if there is no
+/// such folder.
+///
+/// # Errors
+/// The disk failed.
+pub async fn set_aside(data_folder: &Path, partition: &PartitionFolder, now_ms: i64) -> io::Result<()> {
+    let to = aside(partition, now_ms.max(0).cast_unsigned(), STRAY_ENDING);
+    rename(data_folder, &partition.name(), &to).await
+}
+
+/// Gives a folder that was set aside its partition's name again. Nothing if it is gone.
+///
+/// # Errors
+/// The disk failed.
+pub async fn take_back(data_folder: &Path, stray: &StrayFolder, partition: &PartitionFolder) -> io::Result<()> {
+    rename(data_folder, &stray.name, &partition.name()).await
+}
+
+async fn rename(data_folder: &Path, from: &str, to: &str) -> io::Result<()> {
+    match fs::rename(&data_folder.join(from), &data_folder.join(to)).await {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        renamed => renamed?,
+    }
+    fs::sync_dir(data_folder).await
 }
 
 /// Whose log a partition's folder holds; `None` if it is not there, or does not say.
@@ -192,10 +256,7 @@ pub struct Checkpoints {
 /// The disk failed; the rest is removed at the next start.
 pub async fn delete_partition(data_folder: &Path, partition: &PartitionFolder, unique: u64) -> io::Result<()> {
     let from = data_folder.join(partition.name());
-    let ending = format!(".{unique:016x}{DELETE_ENDING}");
-    let mut name = partition.name();
-    name.truncate(TOPIC_LEN_MAX - ending.len());
-    let to = data_folder.join(name + &ending);
+    let to = data_folder.join(aside(partition, unique, DELETE_ENDING));
     match fs::rename(&from, &to).await {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         renamed => renamed?,
@@ -224,10 +285,25 @@ mod tests {
             "orders-+1",
             "-1",
             "orders.00000000000000ff-delete",
+            "orders-0.00000000000000ff-stray",
             "lost+found",
             "a b-1",
         ] {
             assert_eq!(PartitionFolder::parse(name), None, "{name}");
         }
+    }
+
+    #[test]
+    fn a_folder_set_aside_says_since_when_and_whose_it_was() {
+        let folder = PartitionFolder { topic: "t".repeat(249), partition: PartitionIndex::new(7) };
+        for partition in [folder, PartitionFolder::parse("orders-0").unwrap()] {
+            let name = aside(&partition, 0x0191_2345_6789, STRAY_ENDING);
+            assert!(name.len() <= 255);
+            let stray = StrayFolder::parse(&name).unwrap();
+            assert_eq!(stray.since_ms, 0x0191_2345_6789);
+            assert!(stray.was(&partition) && !stray.was(&PartitionFolder::parse("orders-1").unwrap()));
+        }
+        assert_eq!(StrayFolder::parse("orders-0.00000000000000ff-delete"), None);
+        assert_eq!(StrayFolder::parse("orders-stray"), None);
     }
 }

@@ -21,7 +21,7 @@ use crate::control::broker;
 use crate::limits::CHECKPOINTS_ASKED;
 use crate::log::Opening;
 use crate::log::checkpoint::{FolderIdentity, OffsetCheckpoint};
-use crate::log::folder::{Checkpoints, DataFolder};
+use crate::log::folder::{self, Checkpoints, DataFolder};
 use crate::messages::{Addresses, ShardCheckpoint, ShardMessage};
 use crate::settings::Settings;
 use crate::shard::FolderState;
@@ -158,15 +158,17 @@ fn set(file: &mut OffsetCheckpoint, key: &(String, PartitionIndex), offset: Opti
 
 async fn folder_state(folder: &DataFolder) -> io::Result<FolderState> {
     let mut partitions = BTreeMap::new();
-    for partition in folder.partitions().await? {
+    for partition in folder::partitions(folder.path()).await? {
         let key = (partition.topic.clone(), partition.partition);
         let high_watermark = folder.high_watermarks().offsets.get(&key).copied();
         let opening = folder.opening(&partition);
         partitions.insert(partition, (opening, high_watermark));
     }
+    let strays = folder::strays(folder.path()).await?.into();
     Ok(FolderState {
         path: folder.path().to_owned(),
         partitions: Arc::new(partitions),
+        strays,
         has_failed: Arc::new(AtomicBool::new(false)),
     })
 }

@@ -9,6 +9,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,12 +18,12 @@ use std::time::Duration;
 
 use sakia_controller::image::{ConfigResource, PartitionImage, Standing};
 use sakia_controller::{Event, Image};
-use sakia_io::{Class, Reply, oneshot, random_u64, sleep, spawn};
+use sakia_io::{Class, Reply, oneshot, random_u64, sleep, spawn, wall_clock_ms};
 use sakia_protocol::ids::{BrokerEpoch, BrokerId, MetadataIndex, Offset, PartitionKey};
 use tracing::{error, info, warn};
 
 use super::{Partition, Shard, log_settings};
-use crate::log::folder::{PartitionFolder, delete_partition, topic_of};
+use crate::log::folder::{PartitionFolder, StrayFolder, delete_partition, set_aside, take_back, topic_of};
 use crate::log::{Log, LogError, Opening};
 use crate::messages::ShardMessage;
 use crate::settings::TopicSettings;
@@ -44,6 +45,8 @@ pub struct FolderState {
     pub partitions: Arc<BTreeMap<PartitionFolder, (Opening, Option<Offset>)>>,
     /// A write or sync in the folder has failed.
     pub has_failed: Arc<AtomicBool>,
+    /// Folders that an earlier run had set aside.
+    pub strays: Arc<[StrayFolder]>,
 }
 
 /// Partitions whose role may have to change. Removals come first: a new topic may have the name of one that is gone.
@@ -377,8 +380,8 @@ impl Shard {
         Ok(Some(partition))
     }
 
-    /// Opens a log. A folder that an earlier topic of the same name left is deleted first: its topic is gone for good. What the
-    /// data folder said at the start is true only for the log that it was said of.
+    /// Opens a log. A folder that an earlier topic of the same name left is set aside first; one that was set aside and is this
+    /// topic's after all is taken back. What the data folder said at the start is true only for the log that it was said of.
     async fn open_log(
         self: &Rc<Self>,
         folder: &PartitionFolder,
@@ -386,19 +389,36 @@ impl Shard {
         settings: &TopicSettings,
     ) -> Result<(Log, Offset), LogError> {
         let path = self.folder.path.join(folder.name());
-        let unreadable = |why| LogError::at_opening(&path, &why);
-        let (opening, high_watermark) = match topic_of(&path).await.map_err(unreadable)? {
+        let failed = |why| LogError::at_opening(&path, &why);
+        let (opening, high_watermark) = match topic_of(&path).await.map_err(failed)? {
             Some(found) if found == key.topic_id => self.folder.partitions.get(folder).copied().unwrap_or_default(),
             Some(found) => {
-                warn!(folder = %path.display(), topic = %found, "deleting what an earlier topic of this name left");
                 self.wait_for_release(PartitionKey { topic_id: found, ..key }).await?;
-                self.delete_folder(folder).await?;
+                // Whoever deleted that topic here has deleted its folder too; else it was deleted behind this broker's back.
+                if topic_of(&path).await.map_err(failed)?.is_some() {
+                    warn!(folder = %path.display(), topic = %found, "setting aside what an earlier topic of this name left");
+                    set_aside(&self.folder.path, folder, wall_clock_ms()).await.map_err(failed)?;
+                }
                 Default::default()
             }
-            None => Default::default(),
+            None => {
+                self.take_back(folder, key).await.map_err(failed)?;
+                Default::default()
+            }
         };
         let log = Log::open(&path, &folder.topic, key, log_settings(settings), self.arena.clone(), opening).await?;
         Ok((log, high_watermark.unwrap_or(Offset::ZERO)))
+    }
+
+    /// The cluster did not know this topic once, and knows it again: its controller had been restored from an old copy.
+    async fn take_back(&self, folder: &PartitionFolder, key: PartitionKey) -> io::Result<()> {
+        for stray in self.folder.strays.iter().filter(|stray| stray.was(folder)) {
+            if topic_of(&self.folder.path.join(&stray.name)).await? == Some(key.topic_id) {
+                warn!(folder = stray.name, "the cluster knows this topic again, taking its folder back");
+                return take_back(&self.folder.path, stray, folder).await;
+            }
+        }
+        Ok(())
     }
 
     /// Waits until the owner of an earlier topic's partition, here or on another shard, has let its folder go. Its removal was

@@ -212,9 +212,13 @@ impl Kafka {
         }
     }
 
-    /// Deletes a known topic; tries again until somebody says that it is gone. By its id: a request that the network holds
-    /// for long may arrive when another topic has its name.
+    /// Deletes a topic that is there; tries again until somebody says that it is gone. By its id: a request that the network
+    /// holds for long may arrive when another topic has its name.
     pub async fn delete_topic(&self, name: &str) {
+        while self.topic(name).is_none() {
+            let _ = self.refresh(&[name]).await;
+            sleep(Duration::from_millis(20)).await;
+        }
         let topic_id = self.topics.borrow_mut().remove(name).expect("the topic is known").id;
         let topics = vec![DeleteTopicState { name: None, topic_id }];
         let request = DeleteTopicsRequest { topics, timeout_ms: 2000, ..DeleteTopicsRequest::default() };

@@ -1,12 +1,15 @@
-//! What a broker meets that is no fault of a machine: somebody else's object in its stream.
+//! What a broker meets that is no fault of a machine: somebody else's object in its stream, topics that were deleted behind its
+//! back, a controller that was restored from an old copy.
 
 use std::time::Duration;
 
 use bytes::Bytes;
+use sakia_io::fs;
+use sakia_io::sim::{Crash, Machine};
 use sakia_remote::ObjectKey;
 
 use crate::checks;
-use crate::cluster::{Cluster, Shape};
+use crate::cluster::{Cluster, FOLDER, Shape};
 use crate::consumer::{Consumer, Source};
 use crate::history::{History, Promise};
 use crate::kafka::Kafka;
@@ -115,4 +118,123 @@ fn an_object_that_cannot_be_read_sends_only_its_own_partitions_to_bytes() {
     assert!(asked > 0, "an object was hidden");
     assert!(asked <= hidden, "one partition is written, and {asked} asked for bytes of {hidden} objects");
     checks::finish(&mut cluster, &history, &[]);
+}
+
+const DAY_MS: i64 = 24 * 3600 * 1000;
+
+/// Folders of a broker whose names begin like this.
+fn folders(cluster: &Cluster, number: usize, begin: &str) -> Vec<String> {
+    let names = cluster.brokers[number].machine.disk().names(FOLDER).expect("it has a data folder");
+    names.into_iter().filter(|name| name.starts_with(begin)).collect()
+}
+
+fn create(cluster: &Cluster, topic: &'static str) {
+    let kafka = Kafka::new("admin", &cluster.hosts());
+    let creating = async move { kafka.create_topic(topic, 1, 2, &[("min.insync.replicas", "1")]).await };
+    cluster.world.block_on(&cluster.outside, MINUTE, creating).expect("a topic is created");
+}
+
+fn restart(cluster: &mut Cluster, number: usize) {
+    cluster.crash_broker(number, Crash::Kill);
+    cluster.start_broker(number);
+}
+
+#[test]
+fn the_folder_of_a_topic_that_was_deleted_meanwhile_is_set_aside_and_deleted_a_day_later() {
+    let mut cluster = Cluster::started(5, &Shape { shards: 2, ..Shape::default() });
+    create(&cluster, "orders");
+    create(&cluster, "kept");
+    let kept = ("kept".to_owned(), 0);
+    checks::wait_full_isr(&cluster, &[("orders".to_owned(), 0), kept.clone()]);
+    assert_eq!(folders(&cluster, 1, "orders"), ["orders-0"]);
+    cluster.crash_broker(1, Crash::Kill);
+    let kafka = Kafka::new("admin", &cluster.hosts());
+    let deleting = async move { kafka.delete_topic("orders").await };
+    cluster.world.block_on(&cluster.outside, MINUTE, deleting).expect("it is deleted");
+    cluster.start_broker(1);
+    checks::wait_full_isr(&cluster, std::slice::from_ref(&kept));
+    assert_eq!(folders(&cluster, 1, "orders").len(), 1);
+    // Another one of the name: its partition begins empty.
+    create(&cluster, "orders");
+    checks::wait_full_isr(&cluster, &[("orders".to_owned(), 0), kept.clone()]);
+    let found = folders(&cluster, 1, "orders");
+    assert_eq!((found.len(), found[0].as_str()), (2, "orders-0"), "{found:?}");
+    assert!(found[1].ends_with("-stray"), "{found:?}");
+    assert_eq!(folders(&cluster, 1, "kept"), ["kept-0"]);
+
+    cluster.brokers[1].machine.clock().jump_ms(DAY_MS - 60_000);
+    restart(&mut cluster, 1);
+    checks::wait_full_isr(&cluster, std::slice::from_ref(&kept));
+    assert_eq!(folders(&cluster, 1, "orders").len(), 2, "the day is not over");
+    cluster.brokers[1].machine.clock().jump_ms(120_000);
+    restart(&mut cluster, 1);
+    checks::wait_full_isr(&cluster, &[kept]);
+    cluster.world.run_for(Duration::from_secs(1));
+    assert_eq!(folders(&cluster, 1, "orders"), ["orders-0"]);
+}
+
+/// Copies a folder of files and folders of files.
+fn copy(cluster: &Cluster, machine: &Machine, from: &'static str, to: &'static str) {
+    let copying = async move {
+        let mut folders = vec![String::new()];
+        while let Some(folder) = folders.pop() {
+            let (from, to) = (format!("{from}{folder}"), format!("{to}{folder}"));
+            fs::create_dir_all(to.as_ref()).await.expect("the disk works");
+            for entry in fs::list_dir(from.as_ref()).await.expect("the disk works") {
+                let name = &entry.name;
+                if entry.is_dir {
+                    folders.push(format!("{folder}/{name}"));
+                } else {
+                    let content = fs::read_file(format!("{from}/{name}").as_ref()).await.expect("the disk works");
+                    fs::replace_file(format!("{to}/{name}").as_ref(), content).await.expect("the disk works");
+                }
+            }
+        }
+    };
+    cluster.world.block_on(machine, MINUTE, copying).expect("files are copied");
+}
+
+#[test]
+fn a_controller_restored_from_an_old_copy_costs_no_folder() {
+    let mut cluster = Cluster::started(6, &Shape::default());
+    create(&cluster, "early");
+    checks::wait_full_isr(&cluster, &[("early".to_owned(), 0)]);
+    let machine = cluster.controller.machine.clone();
+    cluster.crash_controller(Crash::Kill);
+    machine.up();
+    copy(&cluster, &machine, FOLDER, "/old");
+    cluster.start_controller();
+    create(&cluster, "late");
+    checks::wait_full_isr(&cluster, &[("late".to_owned(), 0)]);
+    for number in [0, 1] {
+        cluster.crash_broker(number, Crash::Kill);
+    }
+    // The present one is kept, too: somebody may find it.
+    cluster.crash_controller(Crash::Kill);
+    machine.up();
+    copy(&cluster, &machine, FOLDER, "/new");
+    let wiping = async { fs::remove_dir_all(FOLDER.as_ref()).await.expect("the disk works") };
+    cluster.world.block_on(&machine, MINUTE, wiping).expect("it is removed");
+    copy(&cluster, &machine, "/old", FOLDER);
+    cluster.start_controller();
+    for number in [0, 1] {
+        cluster.start_broker(number);
+    }
+    checks::wait_full_isr(&cluster, &[("early".to_owned(), 0)]);
+    for number in [0, 1] {
+        assert_eq!(folders(&cluster, number, "late"), ["late-0"], "the image knows less than the folder");
+    }
+    // Its log grows beyond what the brokers had seen, and time passes.
+    for topic in ["a", "b", "c", "d", "e", "f", "g", "h"] {
+        create(&cluster, topic);
+    }
+    for number in [0, 1] {
+        cluster.brokers[number].machine.clock().jump_ms(2 * DAY_MS);
+        restart(&mut cluster, number);
+        checks::wait_full_isr(&cluster, &[("early".to_owned(), 0)]);
+        assert_eq!(folders(&cluster, number, "late"), ["late-0"], "nor is it ever sure again");
+        let seen = cluster.brokers[number].machine.disk().content(format!("{FOLDER}/metadata-seen"));
+        let seen = seen.expect("it is there");
+        assert!(String::from_utf8_lossy(&seen).contains("lost=true"));
+    }
 }

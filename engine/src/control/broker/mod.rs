@@ -1,7 +1,7 @@
 //! The control shard of a broker: its life in the cluster, and what its shards need from the controller.
 //!
 //! Reading order: this file (what it holds, messages in), `session` (registration, heartbeats, clean stop), `stream`
-//! (metadata in, to the shards), `renewal` (a new registration in the midst of its life), then what shards ask for: `proposals` (AlterPartition), `forward`, `auto_create`,
+//! (metadata in, to the shards), `strays` (folders of topics that are gone), `renewal` (a new registration in the midst of its life), then what shards ask for: `proposals` (AlterPartition), `forward`, `auto_create`,
 //! `producer_ids`; `wal_topic` keeps the topic of uploads; `clean_stop` is called by the process at its very end.
 //!
 //! Invariant: a shard gets no metadata below this process's own registration, so it leads only in epochs that were
@@ -14,6 +14,7 @@ mod producer_ids;
 mod proposals;
 mod renewal;
 mod session;
+mod strays;
 mod stream;
 mod wal_topic;
 
@@ -28,6 +29,7 @@ use sakia_io::{Class, Receiver, Reply, Sender, Signal, mailbox, spawn};
 use sakia_protocol::ids::{BrokerEpoch, ControllerEpoch, MetadataIndex, Uuid};
 
 use super::limits::{ADMIN_ANSWER_BYTES_MAX, CONTROLLER_ANSWER_BYTES_MAX, PRODUCER_ID_QUESTIONS_MAX};
+use crate::log::checkpoint::MetadataSeen;
 use crate::messages::{Addresses, ControlMessage};
 use crate::rpc::{Peer, PeerAddress};
 use crate::select::{Either, either};
@@ -121,6 +123,10 @@ struct Broker {
     controller_epoch: Cell<ControllerEpoch>,
     /// Whether the shards have an image.
     delivered: Cell<bool>,
+    /// What the data folder knows of the metadata; `None` until the first image was held against it.
+    seen: Cell<Option<MetadataSeen>>,
+    /// Wakes `delete_strays`: that was done.
+    judged: Wake,
     /// The registration that the combiner knows.
     combiner_knows: Cell<Option<BrokerEpoch>>,
     proposals: Proposals,
@@ -164,6 +170,8 @@ pub async fn run(start: BrokerControl) -> Stopped {
         image: start.image,
         controller_epoch: Cell::new(ControllerEpoch::ZERO),
         delivered: Cell::new(false),
+        seen: Cell::new(None),
+        judged: Wake::default(),
         combiner_knows: Cell::new(None),
         proposals: Proposals::default(),
         producer_ids,
@@ -176,6 +184,7 @@ pub async fn run(start: BrokerControl) -> Stopped {
         spawn(Class::Foreground, broker.clone().give_producer_ids(questions)),
         spawn(Class::Background, broker.clone().bring_wal_topic()),
         spawn(Class::Foreground, broker.clone().renew_registrations()),
+        spawn(Class::Background, broker.clone().delete_strays()),
     ];
     let mut session = Box::pin(broker.clone().keep_session());
     let mut replies: Vec<Reply<()>> = Vec::new();

@@ -27,7 +27,7 @@ use crate::messages::{CombinerMessage, ShardMessage};
 const TROUBLE_PAUSE: Duration = Duration::from_millis(100);
 
 /// Why the metadata cannot be followed.
-enum Trouble {
+pub(super) enum Trouble {
     /// Ask again.
     Later(String),
     /// Asking again cannot help: the process must end.
@@ -97,7 +97,12 @@ impl Broker {
         if entries.back().is_none_or(|(last, _)| *last < commit) {
             entries.push_back((commit, Vec::new()));
         }
+        let creates = |event: &Event| matches!(event, Event::TopicCreated(_) | Event::PartitionsAdded(_));
         for (index, events) in entries {
+            if self.delivered.get() && events.iter().any(creates) {
+                // Once for all entries of the answer.
+                self.see(commit).await?;
+            }
             self.apply(index, events, epoch).await?;
         }
         self.tell_combiner(epoch).await;
@@ -113,8 +118,7 @@ impl Broker {
         self.check_own(&image, epoch)?;
         *self.image.borrow_mut() = image;
         self.delivered.set(false);
-        self.deliver_image(epoch).await;
-        Ok(())
+        self.deliver_image(epoch).await
     }
 
     /// One cluster for the whole life of a process and of its data folder.
@@ -161,8 +165,7 @@ impl Broker {
         }
         self.check_own(&self.image.borrow(), epoch)?;
         if !self.delivered.get() {
-            self.deliver_image(epoch).await;
-            return Ok(());
+            return self.deliver_image(epoch).await;
         }
         let events: Arc<[Event]> = events.into();
         for shard in self.addresses.shards.iter() {
@@ -174,18 +177,20 @@ impl Broker {
     }
 
     /// Hands the image to every shard, if it holds this process's registration. Rule: R2.
-    async fn deliver_image(&self, epoch: BrokerEpoch) {
+    async fn deliver_image(&self, epoch: BrokerEpoch) -> Result<(), Trouble> {
         let index = self.image.borrow().index;
         if index.get() < epoch.get() {
-            return;
+            return Ok(());
         }
         let image = Arc::new(self.image.borrow().clone());
+        self.judge_folders(&image).await?;
         info!(broker = %self.settings.node_id, %index, topics = image.topics().len(), "metadata image");
         for shard in self.addresses.shards.iter() {
             let _ = shard.send(ShardMessage::Image { index, image: image.clone() }).await;
         }
         self.delivered.set(true);
         self.metadata_index.store(index.get(), Ordering::Release);
+        Ok(())
     }
 
     /// Once per registration, when the metadata shows it: objects are named by it.

@@ -476,7 +476,7 @@ fn a_restart_at_another_offset_is_empty_there_and_stays() {
 #[test]
 fn data_folders_are_locked_listed_and_remember_what_was_written() {
     use crate::log::checkpoint::{CleanStop, OffsetCheckpoint};
-    use crate::log::folder::{Checkpoints, DataFolder, PartitionFolder, delete_partition};
+    use crate::log::folder::{Checkpoints, DataFolder, PartitionFolder, delete_partition, partitions};
     let site = Site::new(19);
     let partition = PartitionFolder { topic: "orders".to_owned(), partition: key().partition };
     let partition = std::rc::Rc::new(partition);
@@ -503,7 +503,7 @@ fn data_folders_are_locked_listed_and_remember_what_was_written() {
     site.run(async move {
         let folder = DataFolder::open("/data".as_ref()).await.unwrap();
         assert_eq!(folder.clean_stop(), Some(CleanStop { broker_epoch: None }));
-        assert_eq!(folder.partitions().await.unwrap(), vec![(*again).clone()]);
+        assert_eq!(partitions(folder.path()).await.unwrap(), vec![(*again).clone()]);
         let expected = Opening { recovery_point: Some(offset(3)), log_start: Some(offset(0)), ..closed() };
         assert_eq!(folder.opening(&again), expected);
         assert_eq!(folder.high_watermarks().offsets.values().copied().collect::<Vec<_>>(), vec![offset(2)]);
@@ -512,7 +512,7 @@ fn data_folders_are_locked_listed_and_remember_what_was_written() {
             "the mark is gone at once"
         );
         delete_partition(folder.path(), &again, 5).await.unwrap();
-        assert_eq!(folder.partitions().await.unwrap(), vec![]);
+        assert_eq!(partitions(folder.path()).await.unwrap(), vec![]);
     });
 }
 
