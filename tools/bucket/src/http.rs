@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use crate::BucketConfig;
 use crate::disk::Disk;
-use crate::fault::{Fault, FaultSwitch};
+use crate::fault::{Fault, FaultSwitch, spoil};
 use crate::ledger::{Ledger, Verb};
 use crate::s3::Operations;
 
@@ -64,6 +64,7 @@ impl Front {
             slow_down()
         } else {
             match self.s3.call(request.map(Body::from)).await {
+                Ok(response) if verb == Verb::Get && response.status().is_success() => self.read_body(response).await,
                 Ok(response) => response,
                 Err(error) => plain(StatusCode::INTERNAL_SERVER_ERROR, format!("{error:?}")),
             }
@@ -75,6 +76,20 @@ impl Front {
         }
         self.count(verb, sent, &response);
         response
+    }
+
+    /// A body that is read, damaged if the fault says so.
+    async fn read_body(&self, response: Response<Body>) -> Response<Body> {
+        let Some(number) = self.fault.spoils() else { return response };
+        let (head, body) = response.into_parts();
+        match body.collect().await {
+            Ok(whole) => {
+                let mut bytes = whole.to_bytes().to_vec();
+                spoil(&mut bytes, number);
+                Response::from_parts(head, Body::from(Bytes::from(bytes)))
+            }
+            Err(error) => plain(StatusCode::INTERNAL_SERVER_ERROR, format!("{error:?}")),
+        }
     }
 
     fn count(&self, verb: Verb, sent: u64, response: &Response<Body>) {
@@ -105,7 +120,7 @@ impl Front {
         let mode = serde_json::from_slice::<Value>(&body).ok();
         let mode = mode.as_ref().and_then(|body| body.get("mode")).and_then(Value::as_str).and_then(Fault::parse);
         let Some(mode) = mode else {
-            let text = "expected {\"mode\": \"none\" | \"hang\" | \"error503\" | \"lose-put-reply\"}\n";
+            let text = "expected {\"mode\": \"none\" | \"hang\" | \"error503\" | \"lose-put-reply\" | \"spoil-get\"}\n";
             return plain(StatusCode::BAD_REQUEST, text.to_owned());
         };
         self.fault.set(mode);

@@ -260,6 +260,40 @@ fn a_put_whose_reply_is_lost_has_happened() {
 }
 
 #[test]
+fn one_bit_of_every_third_body_is_spoilt_while_the_fault_is_on() {
+    let server = Server::new();
+    let store = server.store();
+    wait(async {
+        store.put(put("p/a", &parts(), CreateOnly::Yes)).await.expect("created");
+        let right = store.get(&key("p/a"), 0..1000).await.expect("read");
+        server.fault("spoil-get");
+        let mut places = std::collections::BTreeSet::new();
+        for read in 1..=30 {
+            let bytes = store.get(&key("p/a"), 0..1000).await.expect("read");
+            let flipped: Vec<(usize, u32)> = right
+                .iter()
+                .zip(&bytes)
+                .map(|(one, other)| (one ^ other).count_ones())
+                .enumerate()
+                .filter(|(_, bits)| *bits > 0)
+                .collect();
+            assert_eq!(bytes.len(), right.len());
+            if read % 3 == 0 {
+                assert!(matches!(flipped[..], [(_, 1)]), "read {read}: {flipped:?}");
+                places.insert(flipped[0].0);
+            } else {
+                assert_eq!(flipped, [], "read {read}");
+            }
+        }
+        assert_eq!(places.len(), 10, "ten different places: {places:?}");
+        server.fault("none");
+        for _ in 0..3 {
+            assert_eq!(store.get(&key("p/a"), 0..1000).await.expect("read"), right);
+        }
+    });
+}
+
+#[test]
 fn a_wrong_secret_and_a_wrong_bucket_are_refused_and_not_missing() {
     let server = Server::new();
     let mut settings = server.settings();

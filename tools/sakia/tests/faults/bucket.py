@@ -1,5 +1,5 @@
-"""The bucket stops answering, answers 503, keeps objects and loses the answer, or loses objects: under load, then works
-again.
+"""The bucket stops answering, answers 503, keeps objects and loses the answer, gives damaged bytes, or loses objects: under
+load, then works again.
 
 Two producers run all the time, with acks=1 and acks=all. In each trouble acknowledgements must go on, record bytes must
 flow from leader to follower while it lasts, both brokers must stay in every ISR, and afterwards replication must go
@@ -51,6 +51,9 @@ class Path:
         name = "kafka_server_remote_wal_fetch_bytes_total"
         return sum(self.cluster.metric(f'{name}{{topic="{topic}"}}') for topic in TOPICS)
 
+    def object_gets(self):
+        return self.cluster.metric("sakia_wal_object_gets_total")
+
     def wait_for_objects(self, within):
         """Waits until records reach followers through objects alone. Gives the seconds until then."""
         started = time.monotonic()
@@ -77,11 +80,20 @@ def fallbacks(cluster):
     return found
 
 
-def in_sync(cluster):
+def shrinks(cluster):
+    return cluster.metric('sakia_isr_changes_total{direction="shrink"}')
+
+
+def has_isr(cluster, brokers, told_by=(1, 2)):
+    """Whether every partition has this ISR, as these brokers tell it."""
     try:
-        return all(sorted(row["isr"]) == [1, 2] for topic in TOPICS for node in (1, 2) for row in cluster.topic(topic, node))
+        return all(sorted(row["isr"]) == brokers for topic in TOPICS for node in told_by for row in cluster.topic(topic, node))
     except AssertionError:
         return False
+
+
+def in_sync(cluster):
+    return has_isr(cluster, [1, 2])
 
 
 class Troubles:
@@ -98,14 +110,17 @@ class Troubles:
         claims, path = self.claims, self.path
         claims.check(f"{name}: objects carry the load before", lambda: path.wait_for_objects(30))
         before, reasons, shown = path.record_bytes(), fallbacks(self.cluster), []
+        shrunk = shrinks(self.cluster)
         for load in self.loads.values():
             load.reset_gap()
         done = claims.check(f"{name}: done", lambda: trouble(shown))
         gaps = {topic: load.longest_gap() for topic, load in self.loads.items()}
         flowed = path.record_bytes() - before
-        claims.judge(f"{name}: both brokers in every ISR", not in_sync(self.cluster) and "an ISR has shrunk")
+        claims.judge(f"{name}: both brokers in every ISR", not in_sync(self.cluster) and "somebody is missing")
         back = claims.check(f"{name}: objects carry the load again within {RESUMED_WITHIN:.0f} s",
                             lambda: path.wait_for_objects(RESUMED_WITHIN))
+        shrunk = shrinks(self.cluster) - shrunk
+        claims.judge(f"{name}: both brokers were in every ISR all the time", shrunk and f"ISRs shrank {shrunk:.0f} times")
         after = {topic: load.longest_gap() for topic, load in self.loads.items()}
         for topic, allowed in (("one", GAP_ONE), ("every", GAP_ALL)):
             longest = max(gaps[topic], after[topic])
@@ -118,6 +133,7 @@ class Troubles:
             "no partition in fallback", lambda: self.cluster.metric("sakia_wal_fallback_partitions") == 0, 5))
         new = {reason: count - reasons.get(reason, 0) for reason, count in fallbacks(self.cluster).items()}
         new = {reason: count for reason, count in new.items() if count}
+        claims.judge(f"{name}: fallbacks are counted", not new and "none was")
         returned = "never" if back is None else f"{back:.1f} s after the end"
         claims.say(f"{name}{'' if done is None else f' ({done})'}: longest gap acks=1 {gaps['one']:.1f} s, acks=all "
                    f"{gaps['every']:.1f} s; with the way back {after['one']:.1f} and {after['every']:.1f} s; "
@@ -133,6 +149,20 @@ class Troubles:
                 self.cluster.fault("none")
             return f"{ARGUMENTS.seconds:.0f} s"
         self.judge(mode, trouble)
+
+    def spoilt_bodies(self):
+        """One bit in every third body: nothing of it may reach a log, which the comparison at the end shows."""
+        def trouble(_):
+            read = self.path.object_gets()
+            self.cluster.fault("spoil-get")
+            try:
+                time.sleep(ARGUMENTS.seconds / 2)
+            finally:
+                self.cluster.fault("none")
+            read = self.path.object_gets() - read
+            assert read > 30, f"only {read:.0f} bodies were read"
+            return f"every third of {read:.0f} bodies"
+        self.judge("spoil-get", trouble)
 
     def lost_objects(self):
         def trouble(_):
@@ -185,6 +215,8 @@ class Taker:
 def start_in_outage(cluster, claims, path):
     """A broker that starts while the bucket refuses everything."""
     cluster.kill(2)
+    # Only who has left an ISR shows that it gets in.
+    wait_for("broker 2 out of every ISR", lambda: has_isr(cluster, [1], told_by=(1,)), 30)
     cluster.fault("error503")
     try:
         cluster.restart(2)
@@ -228,6 +260,7 @@ def test(cluster, claims):
     troubles = Troubles(cluster, claims, loads)
     for mode in ("hang", "error503", "lose-put-reply"):
         troubles.outage(mode)
+    troubles.spoilt_bodies()
     troubles.lost_objects()
     ends = {"one": check_topic(cluster, claims, "one", loads["one"])}
     # Only now, since whoever kills a leader loses what acks=1 acknowledged.

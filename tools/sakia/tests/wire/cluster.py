@@ -115,7 +115,7 @@ class Cluster:
         return json.loads(self._get(self.base, "/_ledger"))
 
     def fault(self, mode):
-        """Switches what goes wrong in the bucket: none, hang, error503, lose-put-reply."""
+        """Switches what goes wrong in the bucket: none, hang, error503, lose-put-reply, spoil-get."""
         body = json.dumps({"mode": mode}).encode()
         request = urllib.request.Request(f"http://127.0.0.1:{self.base}/_fault", data=body, method="POST")
         with urllib.request.urlopen(request, timeout=10) as answer:
