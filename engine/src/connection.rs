@@ -230,7 +230,7 @@ impl Frames {
                 let whole = LENGTH_BYTES + len;
                 if self.buffer.len() >= whole {
                     self.buffer.advance(LENGTH_BYTES);
-                    return Ok(self.buffer.split_to(len).freeze());
+                    return Ok(split_frame(&mut self.buffer, len));
                 }
                 self.receive(whole - self.buffer.len(), limits).await?;
             } else {
@@ -268,6 +268,16 @@ impl Frames {
     }
 }
 
+/// Takes the frame at the front of `buffer`. Memory that a large one needed goes with it: a connection that stays open
+/// would receive into it ever after, and hold it while it is idle.
+fn split_frame(buffer: &mut BytesMut, len: usize) -> Bytes {
+    let frame = buffer.split_to(len).freeze();
+    if len > RECEIVE_BYTES_MAX {
+        *buffer = BytesMut::from(&buffer[..]);
+    }
+    frame
+}
+
 /// What the first bytes look like, when they are no Kafka frame.
 fn foreign_protocol(head: &[u8; LENGTH_BYTES]) -> &'static str {
     match head {
@@ -301,5 +311,29 @@ impl LineLimit {
         self.lines.set(self.lines.get() + 1);
         let suppressed = self.suppressed.take();
         warn!(%peer, suppressed, "closed a connection: {reason}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Room of a connection's buffer once its frame is answered and the next receive has been prepared.
+    fn room_after(len: usize) -> usize {
+        let mut buffer = BytesMut::with_capacity(len + 3);
+        buffer.resize(len, 7);
+        buffer.extend_from_slice(&[1, 2, 3]);
+        let frame = split_frame(&mut buffer, len);
+        assert!(frame.len() == len && frame.iter().all(|byte| *byte == 7), "the whole frame");
+        drop(frame);
+        buffer.reserve(RECEIVE_BYTES_MIN);
+        assert_eq!(buffer[..], [1, 2, 3], "the next frame begins there");
+        buffer.capacity()
+    }
+
+    #[test]
+    fn memory_of_a_large_frame_does_not_stay_with_its_connection() {
+        assert!(room_after(16 << 20) <= 2 * RECEIVE_BYTES_MIN, "{} bytes of room", room_after(16 << 20));
+        assert!(room_after(RECEIVE_BYTES_MAX) >= RECEIVE_BYTES_MAX, "usual memory is received into again");
     }
 }
