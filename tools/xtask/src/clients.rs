@@ -39,6 +39,7 @@ const CLIENTS: &[Client] = &[
         probe: || python("") && Step::new("java").argument("-version").works() && jars().join(TOOLS_JAR).exists(),
         remedy: "mvn -q -f tools/sakia/tests/java/pom.xml dependency:copy-dependencies -DoutputDirectory=$PWD/target/kafka-libs",
     },
+    Client { name: "hostile", script: "with_hostile.py", probe: || python(""), remedy: "apt-get install python3" },
 ];
 
 /// Faults of real processes and of the bucket, seen by an idempotent producer: name, script, arguments of a short run.

@@ -128,10 +128,14 @@ def faults(cluster, claims, load, seed):
         took = claims.check(f"round {number} {kind}", lambda: rounds.run(number, kind))
         if took is None:
             return
+    for kind in dict.fromkeys(KINDS):
+        times = sorted(took for _, of, took in rounds.failovers if of == kind)
+        if times:
+            claims.say(f"{len(times)} rounds of {kind}: records acknowledged again after {times[len(times) // 2]:.1f} s "
+                       f"(median), {times[-1]:.1f} s (longest)")
     times = sorted(took for _, kind, took in rounds.failovers if kind == "leader")
     if times:
         target = SESSION + 1 + ARGUMENTS.slack
-        claims.say(f"failover of {len(times)} leaders: median {times[len(times) // 2]:.1f} s, longest {times[-1]:.1f} s")
         claims.judge("failover in time", times[-1] > target and f"{times[-1]:.1f} s, at most {target:.1f} s are allowed")
 
 
@@ -140,7 +144,10 @@ def verdict(cluster, claims, load, watchers):
     numbers = claims.check("read from leaders", lambda: read_all(cluster, TOPIC, PARTITIONS))
     if numbers is None:
         return None
-    claims.say(f"{len(load.acknowledged)} acknowledged, {sum(map(len, numbers))} in the logs")
+    there = [number for row in numbers for number in row]
+    lost = len(load.acknowledged.keys() - set(there))
+    claims.say(f"{len(load.acknowledged)} acknowledged, {len(there)} in the logs, {lost} lost, "
+               f"{len(there) - len(set(there))} doubled")
     claims.check("acknowledged records are there once", lambda: check_acknowledged(numbers, load.acknowledged))
     for rack in ("az1", "az2"):
         same = claims.check(f"read in {rack}", lambda: read_all(cluster, TOPIC, PARTITIONS, rack))

@@ -10,6 +10,9 @@ VERBS = {
     "delete": "sakia_wal_delete_requests_total",
 }
 
+# Of the objects so many hold several partitions at least.
+SEVERAL_MIN = 0.9
+
 
 class ObjectPath:
     """Counts of a cluster from now on."""
@@ -30,7 +33,7 @@ class ObjectPath:
             counts[f"ledger {verb}"] = sum(ledger[verb].values())
         return counts
 
-    def check(self, topic, several_min=0.9):
+    def check(self, topic):
         """Waits until what is under way has come to rest, then checks. Gives the counts since the start."""
 
         def equal():
@@ -48,7 +51,7 @@ class ObjectPath:
         several, reads = since["several"] / objects, since["reads"] / objects
         print(f"  {objects:.0f} objects, {several:.1%} of several partitions, {reads:.3f} GETs each, "
               f"{since['fallbacks']:.0f} fallbacks")
-        assert several >= several_min, f"only {several:.1%} of the objects hold several partitions"
+        assert several >= SEVERAL_MIN, f"only {several:.1%} of the objects hold several partitions"
         assert reads <= 1.05, f"{reads:.3f} GETs per object"
         across = self.cluster.metric(f'kafka_server_brokertopicmetrics_replicationbytesout_total{{topic="{topic}"}}')
         assert across == 0, f"{across:.0f} record bytes went from leader to follower"
