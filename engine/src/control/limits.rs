@@ -73,9 +73,9 @@ pub const RENEWAL_PAUSE_MIN: Duration = Duration::from_secs(10);
 /// Longest such pause; after as long without one the next comes at once. Meanwhile followers get record bytes.
 pub const RENEWAL_PAUSE_MAX: Duration = Duration::from_mins(10);
 
-/// How long a folder that the cluster does not know is kept aside before it is deleted: time for a person to see that the
-/// controller was restored from an old copy.
-pub const STRAYS_KEPT: Duration = Duration::from_hours(24);
+/// How long a folder that the cluster does not know is kept aside before it is deleted: the usual retention of records, and
+/// time for a person to see that the controller was restored from an old copy.
+pub const STRAYS_KEPT: Duration = Duration::from_hours(7 * 24);
 
 /// How often folders that were set aside are looked at.
 pub const STRAYS_LOOK: Duration = Duration::from_hours(1);

@@ -59,12 +59,17 @@ fn a_foreign_object_in_the_stream_brings_a_new_registration_and_references_go_on
 
         let leader = checks::leader_of(&cluster, &place);
         let (stream, sequence) = stream_of(&cluster, leader);
-        for next in sequence + 1..sequence + 40 {
-            let key = ObjectKey::new(&format!("{stream}/{next:020}"));
-            if cluster.bucket.object(&key).is_none() {
-                cluster.bucket.overwrite(&key, Bytes::from_static(b"somebody else's"));
+        let bucket = cluster.bucket.clone();
+        let begun = stream.clone();
+        let intruding = async move {
+            for next in sequence + 1..sequence + 40 {
+                let key = ObjectKey::new(&format!("{begun}/{next:020}"));
+                if bucket.object(&key).is_none() {
+                    bucket.overwrite(&key, Bytes::from_static(b"somebody else's"));
+                }
             }
-        }
+        };
+        cluster.world.block_on(&cluster.outside, MINUTE, intruding).expect("nothing is waited for");
         cluster.world.run_for(Duration::from_secs(3));
         let (renewed, _) = stream_of(&cluster, checks::leader_of(&cluster, &place));
         assert_ne!(renewed, stream, "seed {seed}");
@@ -129,8 +134,12 @@ fn folders(cluster: &Cluster, number: usize, begin: &str) -> Vec<String> {
 }
 
 fn create(cluster: &Cluster, topic: &'static str) {
+    create_on(cluster, topic, 2);
+}
+
+fn create_on(cluster: &Cluster, topic: &'static str, replicas: i16) {
     let kafka = Kafka::new("admin", &cluster.hosts());
-    let creating = async move { kafka.create_topic(topic, 1, 2, &[("min.insync.replicas", "1")]).await };
+    let creating = async move { kafka.create_topic(topic, 1, replicas, &[("min.insync.replicas", "1")]).await };
     cluster.world.block_on(&cluster.outside, MINUTE, creating).expect("a topic is created");
 }
 
@@ -140,7 +149,7 @@ fn restart(cluster: &mut Cluster, number: usize) {
 }
 
 #[test]
-fn the_folder_of_a_topic_that_was_deleted_meanwhile_is_set_aside_and_deleted_a_day_later() {
+fn the_folder_of_a_topic_that_was_deleted_meanwhile_is_set_aside_and_deleted_a_week_later() {
     let mut cluster = Cluster::started(5, &Shape { shards: 2, ..Shape::default() });
     create(&cluster, "orders");
     create(&cluster, "kept");
@@ -162,10 +171,10 @@ fn the_folder_of_a_topic_that_was_deleted_meanwhile_is_set_aside_and_deleted_a_d
     assert!(found[1].ends_with("-stray"), "{found:?}");
     assert_eq!(folders(&cluster, 1, "kept"), ["kept-0"]);
 
-    cluster.brokers[1].machine.clock().jump_ms(DAY_MS - 60_000);
+    cluster.brokers[1].machine.clock().jump_ms(7 * DAY_MS - 60_000);
     restart(&mut cluster, 1);
     checks::wait_full_isr(&cluster, std::slice::from_ref(&kept));
-    assert_eq!(folders(&cluster, 1, "orders").len(), 2, "the day is not over");
+    assert_eq!(folders(&cluster, 1, "orders").len(), 2, "the week is not over");
     cluster.brokers[1].machine.clock().jump_ms(120_000);
     restart(&mut cluster, 1);
     checks::wait_full_isr(&cluster, &[kept]);
@@ -194,9 +203,33 @@ fn copy(cluster: &Cluster, machine: &Machine, from: &'static str, to: &'static s
     cluster.world.block_on(machine, MINUTE, copying).expect("files are copied");
 }
 
-#[test]
-fn a_controller_restored_from_an_old_copy_costs_no_folder() {
-    let mut cluster = Cluster::started(6, &Shape::default());
+/// Puts the controller's folder aside and another one in its place; nothing may run there.
+fn swap(cluster: &Cluster, keep_as: &'static str, take: &'static str) {
+    let machine = &cluster.controller.machine;
+    machine.up();
+    copy(cluster, machine, FOLDER, keep_as);
+    let wiping = async { fs::remove_dir_all(FOLDER.as_ref()).await.expect("the disk works") };
+    cluster.world.block_on(machine, MINUTE, wiping).expect("it is removed");
+    copy(cluster, machine, take, FOLDER);
+}
+
+fn crash_everything(cluster: &mut Cluster) {
+    cluster.crash_controller(Crash::Kill);
+    for number in 0..cluster.brokers.len() {
+        cluster.crash_broker(number, Crash::Kill);
+    }
+}
+
+fn start_everything(cluster: &mut Cluster) {
+    cluster.start_controller();
+    for number in 0..cluster.brokers.len() {
+        cluster.start_broker(number);
+    }
+}
+
+/// A cluster with a copy of its controller's folder at `/old`, from the time when it had one topic.
+fn with_old_copy(seed: u64) -> Cluster {
+    let mut cluster = Cluster::started(seed, &Shape::default());
     create(&cluster, "early");
     checks::wait_full_isr(&cluster, &[("early".to_owned(), 0)]);
     let machine = cluster.controller.machine.clone();
@@ -204,37 +237,75 @@ fn a_controller_restored_from_an_old_copy_costs_no_folder() {
     machine.up();
     copy(&cluster, &machine, FOLDER, "/old");
     cluster.start_controller();
-    create(&cluster, "late");
-    checks::wait_full_isr(&cluster, &[("late".to_owned(), 0)]);
-    for number in [0, 1] {
-        cluster.crash_broker(number, Crash::Kill);
+    cluster
+}
+
+#[test]
+fn a_controller_restored_from_an_old_copy_costs_no_folder() {
+    let mut cluster = with_old_copy(6);
+    let early = ("early".to_owned(), 0);
+    for topic in ["late", "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o"] {
+        create(&cluster, topic);
     }
-    // The present one is kept, too: somebody may find it.
-    cluster.crash_controller(Crash::Kill);
-    machine.up();
-    copy(&cluster, &machine, FOLDER, "/new");
-    let wiping = async { fs::remove_dir_all(FOLDER.as_ref()).await.expect("the disk works") };
-    cluster.world.block_on(&machine, MINUTE, wiping).expect("it is removed");
-    copy(&cluster, &machine, "/old", FOLDER);
-    cluster.start_controller();
-    for number in [0, 1] {
-        cluster.start_broker(number);
-    }
-    checks::wait_full_isr(&cluster, &[("early".to_owned(), 0)]);
+    checks::wait_full_isr(&cluster, &[("late".to_owned(), 0), ("o".to_owned(), 0)]);
+    crash_everything(&mut cluster);
+    swap(&cluster, "/new", "/old");
+    start_everything(&mut cluster);
+    checks::wait_full_isr(&cluster, std::slice::from_ref(&early));
     for number in [0, 1] {
         assert_eq!(folders(&cluster, number, "late"), ["late-0"], "the image knows less than the folder");
     }
     // Its log grows beyond what the brokers had seen, and time passes.
-    for topic in ["a", "b", "c", "d", "e", "f", "g", "h"] {
+    for topic in ["p", "q", "r", "s", "t", "u", "v", "w", "x", "y", "z", "aa", "bb", "cc", "dd", "ee", "ff", "gg"] {
         create(&cluster, topic);
     }
     for number in [0, 1] {
-        cluster.brokers[number].machine.clock().jump_ms(2 * DAY_MS);
+        cluster.brokers[number].machine.clock().jump_ms(8 * DAY_MS);
         restart(&mut cluster, number);
-        checks::wait_full_isr(&cluster, &[("early".to_owned(), 0)]);
+        checks::wait_full_isr(&cluster, std::slice::from_ref(&early));
         assert_eq!(folders(&cluster, number, "late"), ["late-0"], "nor is it ever sure again");
         let seen = cluster.brokers[number].machine.disk().content(format!("{FOLDER}/metadata-seen"));
-        let seen = seen.expect("it is there");
-        assert!(String::from_utf8_lossy(&seen).contains("lost=true"));
+        assert!(String::from_utf8_lossy(&seen.expect("it is there")).contains("lost=true"));
+    }
+}
+
+#[test]
+fn a_folder_that_was_set_aside_is_taken_back_when_the_cluster_knows_its_topic_again() {
+    let mut cluster = with_old_copy(7);
+    create(&cluster, "late");
+    let (early, late) = (("early".to_owned(), 0), ("late".to_owned(), 0));
+    checks::wait_full_isr(&cluster, std::slice::from_ref(&late));
+    let history = History::new();
+    history.running.set(1);
+    let writing = Writing::steady(&late, "w0", Promise::All);
+    let running = producer::run(Kafka::new("w0", &cluster.hosts()), history.clone(), writing, cluster.world.random());
+    cluster.world.spawn_client(&cluster.outside, running);
+    cluster.world.run_for(Duration::from_secs(1));
+    history.is_over.set(true);
+    cluster.world.run_until(MINUTE, |_| history.running.get() == 0).expect("the producer ends");
+    cluster.world.run_for(Duration::from_secs(1));
+    let written = checks::read_replica(&cluster.brokers[1], &late).expect("it has a log").bytes;
+    assert!(!written.is_empty());
+    crash_everything(&mut cluster);
+    swap(&cluster, "/new", "/old");
+    cluster.start_controller();
+    cluster.start_broker(0);
+    // What was lost is hidden by what has come since, before the other broker looks.
+    for topic in ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"] {
+        create_on(&cluster, topic, 1);
+    }
+    cluster.start_broker(1);
+    checks::wait_full_isr(&cluster, &[early]);
+    let aside = folders(&cluster, 1, "late");
+    assert!(aside.len() == 1 && aside[0].ends_with("-stray"), "{aside:?}");
+
+    crash_everything(&mut cluster);
+    swap(&cluster, "/old", "/new");
+    start_everything(&mut cluster);
+    checks::wait_full_isr(&cluster, std::slice::from_ref(&late));
+    for number in [0, 1] {
+        assert_eq!(folders(&cluster, number, "late"), ["late-0"]);
+        let read = checks::read_replica(&cluster.brokers[number], &late).expect("it has a log").bytes;
+        assert!(read == written, "broker {number}: {} bytes of {}", read.len(), written.len());
     }
 }

@@ -1,11 +1,13 @@
 //! Folders of partitions that the cluster does not know: their topics were deleted while this broker was down.
 //!
 //! Path: the first image with this process's registration, before any shard has it → folders of unknown topics are set aside
-//! under a name that no partition has → deleted a day later. A shard takes one back whose topic is known after all.
+//! under a name that no partition has → deleted a week later. A shard takes one back whose topic is known after all.
 //!
 //! Invariant (R22): a folder is set aside only by an image that knows at least as much as the folder. How much that is stands in
 //! `metadata-seen`, which is written before a shard hears of a new topic. A controller that knows less was restored from an
-//! old copy: topics that it does not know may be alive, so everything stays, also later, when its log has grown.
+//! old copy: topics that it does not know may be alive, so everything stays, also later, when its log has grown. One that lost
+//! no more entries than a restart of the cluster adds cannot be told from one that lost none: therefore nothing is deleted
+//! at once.
 
 use std::rc::Rc;
 
@@ -96,8 +98,8 @@ impl Broker {
         for folder in partitions(&self.folder).await? {
             let Some(topic_id) = topic_of(&self.folder.join(folder.name())).await? else { continue };
             if is_stray(image, self.settings.node_id, &folder, topic_id) {
-                let hours = STRAYS_KEPT.as_secs() / 3600;
-                warn!(folder = folder.name(), topic = %topic_id, hours, "the cluster does not know this partition: set aside, and deleted later");
+                let days = STRAYS_KEPT.as_secs() / 86_400;
+                warn!(folder = folder.name(), topic = %topic_id, days, "the cluster does not know this partition: set aside, and deleted later");
                 set_aside(&self.folder, &folder, wall_clock_ms()).await?;
             }
         }
@@ -106,7 +108,7 @@ impl Broker {
 
     /// Deletes what was set aside long ago, for ever.
     pub(super) async fn delete_strays(self: Rc<Self>) {
-        let kept_ms = i64::try_from(STRAYS_KEPT.as_millis()).expect("a day");
+        let kept_ms = i64::try_from(STRAYS_KEPT.as_millis()).expect("a week");
         self.judged.wait().await;
         loop {
             // A cluster that has lost topics may know them again one day.
