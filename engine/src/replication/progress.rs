@@ -47,7 +47,7 @@ pub struct Handed {
     pub next: Offset,
     /// How the last part was given.
     pub by: HandedBy,
-    /// When it was given, or when the follower's end last grew.
+    /// When the first part of it was given, or when the follower's end last grew.
     pub at: Duration,
 }
 
@@ -195,7 +195,9 @@ impl Progress {
     pub(super) fn told(&mut self, handed: Option<(Offset, HandedBy)>, high_watermark: Offset, now: Duration) {
         self.high_watermark_told = self.high_watermark_told.max(Some(high_watermark));
         if let Some((next, by)) = handed {
-            self.handed = Some(Handed { next, by, at: now });
+            // More references make those under way no younger: a follower that stores nothing of them gets bytes in time.
+            let under_way = self.handed.filter(|under_way| under_way.by == HandedBy::Reference && by == under_way.by);
+            self.handed = Some(Handed { next, by, at: under_way.map_or(now, |under_way| under_way.at) });
         }
     }
 

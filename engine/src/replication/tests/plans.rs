@@ -84,6 +84,17 @@ fn a_reference_is_handed_out_once_in_a_session() {
 }
 
 #[test]
+fn more_references_do_not_put_off_the_bytes_of_a_follower_that_stores_nothing() {
+    let mut case = Case::new(20);
+    case.upload().lend(at(20), ms(0));
+    case.publish(slice(1, 0, 10));
+    assert_eq!(case.ask(fetch(OTHER, (1, 1), 0), 1), Plan::References(vec![slice(1, 0, 10)]));
+    case.publish(slice(2, 10, 20));
+    assert_eq!(case.ask(fetch(OTHER, (1, 2), 0), 600), Plan::References(vec![slice(2, 10, 20)]));
+    assert_eq!(case.ask(fetch(OTHER, (1, 3), 0), 1001), bytes(0, 20, BytesReason::NoProgress));
+}
+
+#[test]
 fn bytes_in_flight_are_waited_for_until_the_fallback_time() {
     let mut case = Case::new(20);
     case.upload().lend(at(20), ms(100));
