@@ -1,8 +1,9 @@
 //! What must hold of a cluster at rest, and how it is brought there: everything healed, everybody in sync, nothing under way.
 //!
 //! DESIGN 13: every replica holds the same bytes (2); every record that was acknowledged with acks=all is there, once and in
-//! its producer's order, and no record is there twice (1, 4, 5); what consumers saw is what stands in the log (3);
-//! the bucket's ledger lies between what brokers sent and what was answered (9).
+//! its producer's order, and no record is there twice (1, 4, 5); what consumers saw is what stands in the log (3); what logs
+//! and bucket hold passes its checks, and nothing is there that nobody sent (7); the bucket's ledger lies between what brokers
+//! sent and what was answered (9). That no clock decides what is lost (10): the same, while clocks jump and drift (`clocks`).
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -11,7 +12,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use sakia_io::sleep;
 use sakia_protocol::batch::{ScanEnd, for_each_record, scan};
+use sakia_remote::get::{SliceBytes, open_object};
+use sakia_remote::object::{ObjectError, read_head, read_prelude};
 use sakia_remote::store::Verb;
+use sakia_remote::{ObjectReference, ReferencedObject};
 
 use crate::cluster::{Cluster, FOLDER, Node};
 use crate::consumer::Consumer;
@@ -150,6 +154,7 @@ pub fn finish(cluster: &mut Cluster, history: &Rc<History>, consumers: &[Rc<Cons
         check_replicas(place, &replicas);
         history.with(place, |partition| check_records(place, partition, &replicas[0].1));
     }
+    check_bucket(cluster);
     check_ledger(cluster);
 }
 
@@ -272,6 +277,42 @@ fn check_records(place: &Place, history: &PartitionHistory, replica: &Replica) {
         }
     }
     assert!(written.is_empty(), "{place:?} holds records that nobody wrote: {:?}", written.keys());
+}
+
+/// DESIGN 13.7. Every object that a broker put is what its manifest says, down to the checksum of each batch, and each slice has
+/// one leader epoch (R5). Objects that the test damaged are left out, and whatever does not begin like an object of ours.
+fn check_bucket(cluster: &Cluster) {
+    for key in cluster.bucket.keys().iter().filter(|key| !cluster.damaged.contains(key)) {
+        let Some(bytes) = cluster.bucket.object(key) else { continue };
+        if matches!(read_prelude(&bytes), Err(ObjectError::Magic | ObjectError::Short { .. })) {
+            continue;
+        }
+        let checked = open_whole(&bytes).and_then(|slices| {
+            let bad = slices.iter().map(|slice| scan(&slice.bytes).finish()).find(|end| *end != ScanEnd::Complete);
+            bad.map_or(Ok(slices.len()), |end| Err(end.to_string()))
+        });
+        let slices = checked.unwrap_or_else(|why| panic!("the object {} fails its check: {why}", key.as_str()));
+        assert!(slices > 0, "the object {} holds nothing", key.as_str());
+    }
+}
+
+fn open_whole(bytes: &Bytes) -> Result<Vec<SliceBytes>, String> {
+    let length = u32::try_from(bytes.len()).map_err(|error| error.to_string())?;
+    let (stream, sequence, prelude) = {
+        let head = read_head(bytes).map_err(|error| error.to_string())?;
+        (head.stream(), head.sequence(), head.prelude())
+    };
+    let object = ObjectReference {
+        bucket: 0,
+        broker: stream.broker,
+        broker_epoch: stream.broker_epoch,
+        sequence,
+        object_length: length,
+        manifest_length: prelude.manifest_length,
+        manifest_crc32c: prelude.manifest_crc32c,
+    };
+    let whole = ReferencedObject { object, get_end: length, excluded: Vec::new() };
+    open_object(&whole, bytes).map_err(|error| error.to_string())
 }
 
 /// DESIGN 13.9. Quiet: whatever was under way has ended.

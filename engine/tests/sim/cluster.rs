@@ -3,7 +3,7 @@
 //! Settings are those of `sakia dev` with shorter times, so that sessions, lags and fallbacks end within a run.
 //! A killed machine keeps its boot id, as a killed process does; one that lost its power has a new one (R3).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use sakia_engine::settings::Settings;
 use sakia_io::sim::{Crash, Machine, World};
 use sakia_io::{ShardHandle, ShardMain, ShardSpec, Spawner, fs};
 use sakia_metrics::Registry;
-use sakia_remote::ObjectStore;
 use sakia_remote::store::{SimulatedBucket, SimulatedStore, StatusClass, StoreCounters, Verb};
+use sakia_remote::{ObjectKey, ObjectStore};
 
 const CONTROLLER: i32 = 9;
 pub const FOLDER: &str = "/data";
@@ -41,6 +41,8 @@ pub struct Cluster {
     pub brokers: Vec<Node>,
     /// Where clients run.
     pub outside: Machine,
+    /// Objects that the test has damaged.
+    pub damaged: BTreeSet<ObjectKey>,
 }
 
 /// What differs from run to run.
@@ -73,7 +75,7 @@ impl Cluster {
             })
             .collect();
         let outside = world.machine("outside");
-        Self { world, bucket, controller, brokers, outside }
+        Self { world, bucket, controller, brokers, outside, damaged: BTreeSet::new() }
     }
 
     /// A cluster whose processes were all started.
@@ -158,10 +160,15 @@ impl Cluster {
             self.start_controller();
         }
         for number in 0..self.brokers.len() {
-            if !self.is_broker_up(number) || self.brokers[number].is_dead() {
-                self.brokers[number].crash(Crash::Kill);
-                self.start_broker(number);
-            }
+            self.start_if_down(number);
+        }
+    }
+
+    /// Starts one broker, if it does not run.
+    pub fn start_if_down(&mut self, number: usize) {
+        if !self.is_broker_up(number) || self.brokers[number].is_dead() {
+            self.brokers[number].crash(Crash::Kill);
+            self.start_broker(number);
         }
     }
 

@@ -1,8 +1,9 @@
 //! What clients were told, and what must hold of it at once.
 //!
 //! Invariants of DESIGN 13 checked here, at the moment at which they break: nobody sees an offset with two values, and
-//! nothing at or above the high watermark of the same answer (3); what was acknowledged to acks=all is never seen with
-//! another value (1); a producer is never told two places for one record (4).
+//! nothing at or above the high watermark of the same answer (3), and no bytes that fail their checksum (7); what was acknowledged to acks=all is never seen with
+//! another value (1), and stands on as many disks as were promised (`witness`); a producer is never told two places for one
+//! record (4).
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -10,7 +11,9 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use sakia_io::now;
-use sakia_protocol::batch::for_each_record;
+use sakia_protocol::batch::{check_replicated, for_each_record};
+
+use crate::witness::Witness;
 
 /// Largest batch after decompression; tests do not compress.
 const BYTES_MAX: usize = 64 << 20;
@@ -46,6 +49,8 @@ pub struct History {
     pub is_over: Cell<bool>,
     /// Clients that have not ended.
     pub running: Cell<usize>,
+    /// Looks at the disks when acks=all is answered.
+    pub witness: RefCell<Option<Witness>>,
 }
 
 impl History {
@@ -65,12 +70,20 @@ impl History {
             for (offset, value) in (base..).zip(values) {
                 self.commit(place, offset, value, "acks=all was answered for");
             }
+            if let Some(witness) = &*self.witness.borrow() {
+                witness.acknowledged(place, base, values);
+            }
         }
     }
 
     /// A consumer's answer: gives the offset after its last record.
     pub fn read(&self, place: &Place, who: &str, from: i64, high_watermark: i64, records: &Bytes) -> i64 {
         let mut next = from;
+        for batch in check_replicated(records) {
+            if let Err(end) = batch {
+                panic!("{who} was sent bytes of {place:?} at {from} that fail their check: {end}");
+            }
+        }
         let seen = for_each_record(records, BYTES_MAX, |placed| {
             let offset = placed.offset.get();
             assert!(
@@ -84,7 +97,7 @@ impl History {
                 next = offset + 1;
             }
         });
-        seen.expect("what a broker sends is whole and right");
+        seen.expect("batches whose checksum is right hold records");
         next
     }
 

@@ -22,6 +22,7 @@ use crate::consumer::{Consumer, Source};
 use crate::history::{History, Place, Promise};
 use crate::kafka::Kafka;
 use crate::producer::{self, Writing};
+use crate::witness::Witness;
 
 /// How long load and faults last.
 const LENGTH: Duration = Duration::from_secs(8);
@@ -76,9 +77,11 @@ pub enum Side {
 
 /// A step of the timeline.
 #[derive(Clone, Debug)]
-enum Step {
+pub enum Step {
     Happens(Fault),
     Ends(Fault),
+    /// One broker that does not run is started; the others wait for the end of what stopped them.
+    Starts(usize),
 }
 
 /// A run.
@@ -87,10 +90,10 @@ pub struct Scenario {
     pub shape: Shape,
     pub topics: Vec<Topic>,
     /// A topic is deleted and created again all the time; whether through the bucket.
-    churn: Option<bool>,
+    pub churn: Option<bool>,
     /// A group commits offsets all the time.
-    commits: bool,
-    steps: Vec<(Duration, Step)>,
+    pub commits: bool,
+    pub steps: Vec<(Duration, Step)>,
 }
 
 impl Scenario {
@@ -214,12 +217,17 @@ fn draw_fault(brokers: usize, has_lost_power: &mut bool, random: &mut Random) ->
 
 /// Runs the scenario of a seed to its end and checks everything. Gives the trace's hash.
 pub fn run(seed: u64) -> u64 {
-    let scenario = Scenario::draw(&mut Random::seeded(seed).fork());
+    run_with(seed, &Scenario::draw(&mut Random::seeded(seed).fork()), Run::begin_load)
+}
+
+/// Runs any scenario under a seed.
+pub fn run_with(seed: u64, scenario: &Scenario, begin_load: impl FnOnce(&mut Run)) -> u64 {
     let cluster = Cluster::started(seed, &scenario.shape);
     let mut run = Run { cluster, history: History::new(), consumers: Vec::new(), places: Vec::new() };
     info!(?scenario, "seed {seed}");
     run.create_topics(&scenario.topics);
-    run.begin_load();
+    run.call_witness(&scenario.topics);
+    begin_load(&mut run);
     if let Some(wal) = scenario.churn {
         run.begin_churn(wal);
     }
@@ -233,6 +241,7 @@ pub fn run(seed: u64) -> u64 {
         match step {
             Step::Happens(fault) => run.begin(fault),
             Step::Ends(fault) => run.end(fault),
+            Step::Starts(number) => run.cluster.start_if_down(*number),
         }
     }
     run.wait_until(began + LENGTH);
@@ -241,11 +250,12 @@ pub fn run(seed: u64) -> u64 {
     run.cluster.world.trace_hash()
 }
 
-struct Run {
-    cluster: Cluster,
-    history: Rc<History>,
-    consumers: Vec<Rc<Consumer>>,
-    places: Vec<Place>,
+/// A run as it stands.
+pub struct Run {
+    pub cluster: Cluster,
+    pub history: Rc<History>,
+    pub consumers: Vec<Rc<Consumer>>,
+    pub places: Vec<Place>,
 }
 
 impl Run {
@@ -264,6 +274,18 @@ impl Run {
         for topic in topics {
             self.places.extend((0..topic.partitions).map(|partition| (topic.name.clone(), partition)));
         }
+    }
+
+    /// Disks are looked at when something is acknowledged with acks=all.
+    fn call_witness(&self, topics: &[Topic]) {
+        let required = topics.iter().map(|topic| {
+            let configs = topic.configs.iter();
+            let set = configs.rev().find(|(name, _)| *name == "min.insync.replicas").map(|(_, value)| value.parse());
+            let wanted: usize = set.map_or(1, |value| value.expect("a number"));
+            (topic.name.clone(), wanted.min(usize::try_from(topic.replicas).expect("a few")))
+        });
+        let machines = self.cluster.brokers.iter().map(|node| node.machine.clone()).collect();
+        self.history.witness.replace(Some(Witness::new(machines, required.collect())));
     }
 
     fn begin_load(&mut self) {
@@ -341,6 +363,8 @@ impl Run {
             Fault::LosePower(number) => {
                 let all_in_sync = checks::all_in_sync(cluster, &self.places);
                 let crash = if all_in_sync { Crash::PowerLoss } else { Crash::Kill };
+                // What its disk has lost the others hold: what an answer under way tells of cannot be counted any more.
+                self.history.witness.take();
                 cluster.crash_broker(*number, crash);
             }
             Fault::StopCleanly(number) => cluster.stop_broker(*number),
@@ -379,7 +403,11 @@ impl Run {
             Fault::FailWrite(number) => {
                 cluster.brokers[*number].machine.disk().fail_writes(Failing::next().on(".log"));
             }
-            Fault::FailSync(number) => cluster.brokers[*number].machine.disk().fail_syncs(Failing::next().on(FOLDER)),
+            Fault::FailSync(number) => {
+                // The disk gives up what it held.
+                self.history.witness.take();
+                cluster.brokers[*number].machine.disk().fail_syncs(Failing::next().on(FOLDER));
+            }
             Fault::ClockJump(side, by) => self.machine(*side).clock().jump_ms(*by),
             Fault::ClockDrift(side, rate) => self.machine(*side).clock().drift(*rate),
         }
