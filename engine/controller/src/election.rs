@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 
+use sakia_io::planted::{Planted, is_planted};
 use sakia_protocol::ids::{BrokerEpoch, BrokerId};
 
 use crate::image::{BrokerImage, Image, IsrMember, LeaderRecovery, PartitionImage, Standing, TopicImage};
@@ -138,12 +139,18 @@ pub(crate) fn settle(
     if after == *before && !confirms {
         return None;
     }
-    if after.leader != before.leader {
+    if after.leader != before.leader && !returns_in_its_epoch(before, &after) {
         after.leader_epoch = before.leader_epoch.next();
     }
     after.partition_epoch = before.partition_epoch.next();
     check(&after);
     Some(after)
+}
+
+/// A mistake for tests of the simulator, else never (Rule: R2).
+fn returns_in_its_epoch(before: &PartitionImage, after: &PartitionImage) -> bool {
+    let last = before.leader.or(before.last_known_leader);
+    is_planted(Planted::EpochReused) && after.leader.is_none_or(|leader| Some(leader) == last)
 }
 
 /// The record of a new partition: all active replicas are in sync, the first of them leads.

@@ -18,6 +18,7 @@ mod moment;
 mod net;
 mod oneshot;
 mod operation;
+pub mod planted;
 mod preflight;
 mod shard;
 mod signal;

@@ -349,6 +349,18 @@ impl ChunkWriter {
     }
 }
 
+/// A mistake for tests of the simulator: the memory is taken for free, and the next owner fills it (R5).
+#[cfg(feature = "planted")]
+impl Drop for ChunkWriter {
+    fn drop(&mut self) {
+        if crate::planted::is_planted(crate::planted::Planted::ChunkReused) && self.is_shared() {
+            let target = self.chunk.memory.at(&(0..self.filled()));
+            // Safety: none, this is the mistake. In bounds; the simulator runs on one thread, so nobody reads meanwhile.
+            unsafe { std::ptr::write_bytes(target, 0x5a, self.filled()) };
+        }
+    }
+}
+
 /// The owner of a lease's bytes.
 struct Filled {
     chunk: Arc<Chunk>,

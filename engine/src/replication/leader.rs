@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use sakia_io::planted::{Planted, is_planted};
 use sakia_protocol::ids::{BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionEpoch};
 
 use super::fetch_plan::CheckedFetch;
@@ -367,6 +368,9 @@ impl LeaderState {
     /// Whether the high watermark waits for this follower.
     fn counts(&self, follower: &Progress, now: Duration) -> bool {
         let broker = follower.broker;
+        if is_planted(Planted::PendingMemberIgnored) {
+            return self.isr.contains(&broker);
+        }
         let may_be_member =
             self.isr.contains(&broker) || self.pending.iter().any(|pending| pending.members.contains(&broker));
         let joins_soon = || follower.live_epoch().is_some() && follower.is_caught_up(self.stored, now, self.lag_max);

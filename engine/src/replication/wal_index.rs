@@ -157,9 +157,15 @@ impl WalIndex {
             return Indexed::NotHeld;
         }
         let place = ring.slices.partition_point(|entry| entry.slice.base < slice.base);
-        let overlaps_before = place.checked_sub(1).is_some_and(|before| ring.slices[before].slice.next > slice.base);
-        let overlaps_after = ring.slices.get(place).is_some_and(|after| after.slice.base < slice.next);
-        if overlaps_before || overlaps_after {
+        let before = place.checked_sub(1).map(|before| ring.slices[before].slice);
+        let after = ring.slices.get(place).map(|after| after.slice);
+        let overlaps = |known: &IndexedSlice| known.base < slice.next && slice.base < known.next;
+        if let Some(known) = before.filter(overlaps).or(after.filter(overlaps)) {
+            assert_eq!(
+                known.leader_epoch, slice.leader_epoch,
+                "a slice {}..{} in the index was left behind by a truncation: the log holds {}..{}",
+                known.base, known.next, slice.base, slice.next
+            );
             return Indexed::Known;
         }
         self.stamp += 1;

@@ -241,7 +241,7 @@ fn with_old_copy(seed: u64) -> Cluster {
 }
 
 #[test]
-fn a_controller_restored_from_an_old_copy_costs_no_folder() {
+pub fn a_controller_restored_from_an_old_copy_costs_no_folder() {
     let mut cluster = with_old_copy(6);
     let early = ("early".to_owned(), 0);
     for topic in ["late", "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o"] {

@@ -3,6 +3,7 @@
 //! Everything that a broker loses or gets with its change stands in the same entry, so no image shows a fenced leader
 //! or a new process leading in an old epoch. Pure.
 
+use sakia_io::planted::{Planted, is_planted};
 use sakia_protocol::ids::{BrokerEpoch, BrokerId, MetadataIndex, PartitionIndex};
 
 use super::settle_all;
@@ -101,7 +102,7 @@ fn is_clean(known: &BrokerImage, command: &RegisterBroker) -> bool {
     let stopped = command.previous_broker_epoch == Some(known.epoch);
     let same_boot = !known.boot_id.is_zero() && known.boot_id == command.boot_id;
     let folders_stand = known.log_folders.iter().all(|folder| command.log_folders.contains(folder));
-    (stopped || same_boot) && folders_stand
+    (stopped || same_boot || is_planted(Planted::UncleanReturnKept)) && folders_stand
 }
 
 fn involves(partition: &PartitionImage, broker: BrokerId) -> bool {

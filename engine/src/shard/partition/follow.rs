@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use sakia_io::planted::{Planted, is_planted};
 use sakia_io::{Class, oneshot, sleep, spawn};
 use sakia_protocol::batch::{StoredBatch, check_replicated};
 use sakia_protocol::ids::{BrokerId, LeaderEpoch, Offset};
@@ -62,7 +63,8 @@ impl Partition {
             Role::Idle | Role::Leader(_) => return,
         };
         // While the log is cut its generation is ahead of the follower's: nothing of either is taken.
-        if row.generation != current || current != self.generation.get() {
+        let is_current = row.generation == current && current == self.generation.get();
+        if !is_current && !is_planted(Planted::OldResultApplied) {
             return;
         }
         match row.what {
@@ -274,15 +276,15 @@ impl Partition {
             // The log is being cut, or has an unwritten tail of an earlier leadership: what is true afterwards is told then.
             return;
         }
+        let stored = if is_planted(Planted::MemoryEndReported) { follower.appended() } else { follower.stored() };
         let followed = Followed {
             key: self.key,
             topic: self.topic.clone(),
             shard: shard.id,
             generation: follower.generation(),
             leader_epoch: follower.leader_epoch(),
-            stored: follower.stored(),
-            last_epoch: follower
-                .stored()
+            stored,
+            last_epoch: stored
                 .get()
                 .checked_sub(1)
                 .and_then(Offset::from_wire)
@@ -389,7 +391,9 @@ impl Partition {
 
     fn after_cut(&self, shard: &Rc<Shard>, cut: Cut, generation: u64) {
         let end = self.log.appended();
-        shard.index.borrow_mut().cut_end(self.key, end);
+        if !is_planted(Planted::IndexNotCut) {
+            shard.index.borrow_mut().cut_end(self.key, end);
+        }
         // Also if the role is another one by now: the next begins with this mark.
         self.high_watermark.set(self.high_watermark.get().min(end).max(self.log.start()));
         if generation != self.generation.get() {

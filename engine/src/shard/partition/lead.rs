@@ -4,6 +4,7 @@
 
 use std::rc::Rc;
 
+use sakia_io::planted::{Planted, is_planted};
 use sakia_io::{Answer, wall_clock_ms};
 use sakia_protocol::api::error::ErrorCode;
 use sakia_protocol::batch::CheckedBatch;
@@ -14,7 +15,7 @@ use tracing::debug;
 use super::{Partition, Role, clock, not_led_here};
 use crate::limits::LEND_BYTES_MAX;
 use crate::log::producers::ProducerError;
-use crate::log::{AppendError, LogError};
+use crate::log::{AppendError, AppendedAs, LogError};
 use crate::messages::{Acks, PartitionRead, Produced, PublishedSlice, Refusal, ReplicaReader, ReturnedRange};
 use crate::replication::fetch_plan::{Situation, Wants, check_fetch, plan};
 use crate::replication::upload::GaveUp;
@@ -68,6 +69,7 @@ impl Partition {
         self.counters.bytes_in.add(u64::try_from(batch.len()).unwrap_or(u64::MAX));
         self.mark_ready(shard);
         let until = match acks {
+            _ if appended.kind == AppendedAs::Duplicate && is_planted(Planted::DuplicateAnsweredEarly) => None,
             Acks::None => None,
             Acks::Leader => Some(Until::Stored),
             Acks::All => Some(Until::HighWatermark),

@@ -19,6 +19,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use sakia_controller::image::PartitionImage;
+use sakia_io::planted::{Planted, is_planted};
 use sakia_io::{Class, Task, now, spawn};
 use sakia_protocol::api::error::ErrorCode;
 use sakia_protocol::ids::{BrokerEpoch, BrokerId, Offset, PartitionKey};
@@ -180,7 +181,10 @@ impl Partition {
     /// The stored end moved: high watermark, waiters, the follower's next fetch.
     fn after_stored(self: &Rc<Self>, shard: &Rc<Shard>, stored: Offset) {
         let (moved, followed) = match &mut *self.role.borrow_mut() {
-            Role::Leader(leader) => (leader.on_stored(stored, clock()), None),
+            Role::Leader(leader) => {
+                let counted = if is_planted(Planted::MemoryEndCounted) { self.log.appended() } else { stored };
+                (leader.on_stored(counted, clock()), None)
+            }
             Role::Follower(follower) => (follower.on_stored(stored.min(follower.appended())), Some(follower.leader())),
             Role::Idle => (None, None),
         };
