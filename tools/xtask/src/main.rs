@@ -7,6 +7,7 @@
 //! docs                             prints docs/SETTINGS.md from the tables of settings
 //! sim --seeds N [--start S]        simulated clusters, one per seed
 //! sim --seed X [--trace]           one of them again
+//! planted                          known mistakes, one at a time: the simulator finds each
 //! kill [--rounds N]                kill -9 of leaders under an idempotent producer, on real processes
 //! wire [CLIENT]                    the client tests alone: kcat, confluent, kafka-python, java, hostile
 //! perf baseline [...]              the whole broker beside Apache Kafka; words go on to sakia-perf (`perf --help`)
@@ -25,7 +26,7 @@ use std::process::ExitCode;
 use crate::arguments::Arguments;
 use crate::steps::{Step, Steps, cargo, is_ci, root, target};
 
-const USAGE: &str = "cargo xtask check | test | tidy | docs | sim --seeds N [--start S] | sim --seed X [--trace] | kill [--rounds N] | wire [CLIENT] | perf baseline [...]";
+const USAGE: &str = "cargo xtask check | test | tidy | docs | sim --seeds N [--start S] | sim --seed X [--trace] | planted | kill [--rounds N] | wire [CLIENT] | perf baseline [...]";
 
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
@@ -47,6 +48,7 @@ fn run(command: &str, arguments: &mut Arguments, steps: &mut Steps) -> Result<()
         "tidy" => steps.claims("tidy", tidy::run),
         "docs" => docs(steps),
         "sim" => sim(arguments, steps)?,
+        "planted" => planted(steps),
         "kill" => {
             let rounds = arguments.number("--rounds")?.unwrap_or(10);
             steps.tests("build", release_tests(&["--no-run"]));
@@ -74,6 +76,7 @@ fn check(steps: &mut Steps) {
 fn test(steps: &mut Steps) {
     style(steps);
     steps.tests("tests", random_tests(release_tests(&["--no-fail-fast"])));
+    planted(steps);
     clients::run(steps, None);
     clients::faults(steps);
 }
@@ -89,6 +92,12 @@ fn release_tests(more: &[&str]) -> Step {
     let mut words = vec!["test", "--release", "--workspace"];
     words.extend(more);
     cargo(&words)
+}
+
+/// Known mistakes, one at a time: the simulator finds each.
+fn planted(steps: &mut Steps) {
+    let words = ["--features", "sakia-engine/planted", "--test", "sim", "planted"];
+    steps.tests("planted bugs", release_tests(&words));
 }
 
 /// CI draws as much as the documents promise; elsewhere a run of all tests stays short.
