@@ -39,6 +39,9 @@ pub struct PartitionHistory {
     pub acknowledged: usize,
     /// Records of each writer that were sent, and how they were promised (`None`: acks=0).
     pub writers: BTreeMap<String, (Option<Promise>, u64)>,
+    /// Records from which on a writer sent again under another identity. What it had sent under the first one, and was not
+    /// told about, may be there as well.
+    pub sent_anew: BTreeMap<String, Vec<u64>>,
 }
 
 /// Everything that clients of one run were told. Shared by all of them.

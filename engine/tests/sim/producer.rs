@@ -22,7 +22,7 @@ use sakia_protocol::ids::{ProducerEpoch, ProducerId};
 use sakia_protocol::messages::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
 use tracing::{debug, info};
 
-use crate::history::{History, Place, Promise};
+use crate::history::{History, Place, Promise, writer_and_number};
 use crate::kafka::{Kafka, ProducedTo, Trouble};
 
 /// What a producer does.
@@ -198,7 +198,10 @@ impl Producer {
 
     /// With acks=1 a failover may lose what was acknowledged: a new identity, as Kafka's clients do.
     async fn begin_anew(&mut self, batches: &mut [Batch]) {
-        info!(writer = self.writing.writer, "begins anew");
+        let (writer, from) = writer_and_number(&batches[0].values[0]);
+        info!(writer, from, "begins anew");
+        let place = &self.writing.place;
+        self.history.with(place, |partition| partition.sent_anew.entry(writer).or_default().push(from));
         (self.id, self.epoch) = fresh_id(&self.kafka).await;
         self.next_sequence = 0;
         self.is_known = false;
