@@ -51,7 +51,9 @@ struct Fetcher {
     /// Sessions begun, and fetches sent in all of them: the leader tells by them which fetch is the younger one (R11).
     sessions: Cell<u64>,
     fetches: Cell<u64>,
-    /// The leader is being asked where logs begin and end.
+    /// Partitions whose end lies outside the leader's log, which is to be asked where that begins and ends.
+    out_of_range: RefCell<BTreeMap<PartitionKey, Followed>>,
+    /// It is being asked.
     finds_ranges: Cell<bool>,
 }
 
@@ -102,6 +104,7 @@ impl Fetchers {
                 reading: Reading::default(),
                 sessions: Cell::new(0),
                 fetches: Cell::new(0),
+                out_of_range: RefCell::default(),
                 finds_ranges: Cell::new(false),
             });
             spawn(Class::Foreground, session::run(shard.clone(), fetcher.clone())).detach();

@@ -371,39 +371,61 @@ async fn read_objects(
     let _ = combiner.send(CombinerMessage::Get(objects.collect())).await;
 }
 
-/// The followers' ends lie outside the leader's logs: asks where those begin and end, all at once. One such task at a time;
-/// partitions that come meanwhile rest, and are refused again.
+/// The followers' ends lie outside the leader's logs: asks where those begin and end, all at once. One task does; what comes
+/// meanwhile it asks about next.
 fn find_ranges(shard: &Rc<Shard>, fetcher: &Rc<Fetcher>, peer: &Rc<Peer>, followed: Vec<Followed>) {
-    if followed.is_empty() || fetcher.finds_ranges.replace(true) {
+    if followed.is_empty() {
+        return;
+    }
+    fetcher.out_of_range.borrow_mut().extend(followed.into_iter().map(|followed| (followed.key, followed)));
+    if fetcher.finds_ranges.replace(true) {
         return;
     }
     let (shard, fetcher, peer) = (shard.clone(), fetcher.clone(), peer.clone());
     spawn(Class::Foreground, async move {
-        let me = shard.settings.node_id;
-        let starts = bounds(&peer, me, &followed, EARLIEST).await;
-        let ends = bounds(&peer, me, &followed, LATEST).await;
-        let mut by_shard: BTreeMap<ShardId, Vec<Replicated>> = BTreeMap::new();
-        let mut unknown = 0_usize;
-        for followed in &followed {
-            let place = (followed.topic.clone(), followed.key.partition.get());
-            let (Some(leader_start), Some(leader_end)) = (starts.get(&place), ends.get(&place)) else {
-                unknown += 1;
-                continue;
-            };
-            by_shard.entry(followed.shard).or_default().push(Replicated {
-                key: followed.key,
-                generation: followed.generation,
-                leader_epoch: followed.leader_epoch,
-                what: ReplicatedBytes::OutOfRange { leader_start: *leader_start, leader_end: *leader_end },
-            });
+        loop {
+            let followed: Vec<Followed> = fetcher.out_of_range.take().into_values().collect();
+            if followed.is_empty() {
+                break;
+            }
+            let rows = ranges(&shard, &fetcher, &peer, &followed).await;
+            deliver(&shard, rows).await;
         }
-        if unknown > 0 {
-            warn!(leader = %fetcher.leader, partitions = unknown, "the leader did not say where its logs begin and end");
-        }
-        deliver(&shard, by_shard).await;
         fetcher.finds_ranges.set(false);
     })
     .detach();
+}
+
+/// Where the leader's logs of these partitions begin and end, for their owners; nothing of those that the leader is silent about:
+/// they are refused again.
+async fn ranges(
+    shard: &Rc<Shard>,
+    fetcher: &Fetcher,
+    peer: &Rc<Peer>,
+    followed: &[Followed],
+) -> BTreeMap<ShardId, Vec<Replicated>> {
+    let me = shard.settings.node_id;
+    let starts = bounds(peer, me, followed, EARLIEST).await;
+    let ends = bounds(peer, me, followed, LATEST).await;
+    let mut by_shard: BTreeMap<ShardId, Vec<Replicated>> = BTreeMap::new();
+    let mut unknown = 0_usize;
+    for followed in followed {
+        let place = (followed.topic.clone(), followed.key.partition.get());
+        let (Some(leader_start), Some(leader_end)) = (starts.get(&place), ends.get(&place)) else {
+            unknown += 1;
+            continue;
+        };
+        by_shard.entry(followed.shard).or_default().push(Replicated {
+            key: followed.key,
+            generation: followed.generation,
+            leader_epoch: followed.leader_epoch,
+            what: ReplicatedBytes::OutOfRange { leader_start: *leader_start, leader_end: *leader_end },
+        });
+    }
+    if unknown > 0 {
+        warn!(leader = %fetcher.leader, partitions = unknown, "the leader did not say where its logs begin and end");
+    }
+    by_shard
 }
 
 /// Offsets of a special timestamp, by topic and partition; what the leader does not say is missing.
