@@ -158,7 +158,8 @@ def idle_connections_cost_little_and_leave_nothing(run):
                 connection.send(b"\0\0")
         with run.connect() as client:
             client.metadata([])
-        wait_for("1000 connections to be open", lambda: run.process.files() >= files + 1000, 10)
+        # One or two of those open before may have been about to close.
+        wait_for("1000 connections to be open", lambda: run.process.files() >= files + 990, 10)
         for connection in idle:
             connection.close()
         run.process.files_back_to(files)
@@ -339,7 +340,8 @@ def bad_bytes_on_the_page_close_only_their_connection(run):
             peer.shutdown(socket.SHUT_WR)
             while peer.recv(65536):
                 pass
-        except (ConnectionResetError, BrokenPipeError, TimeoutError):
+        except OSError:
+            # Closed while it was sent, in one of several ways.
             pass
         peer.close()
     peer = socket.create_connection(parse_address(run.http), timeout=5)

@@ -228,9 +228,14 @@ def a_port_of_zero_is_told_as_the_real_one(run):
 
 
 def other_folders():
-    """Folders on file systems that may lack direct I/O."""
+    """A folder of each file system in memory, which may lack direct I/O."""
+    with open("/proc/self/mounts") as mounts:
+        kinds = {point: kind for _, point, kind, *_ in map(str.split, mounts)}
+    seen = set()
     for base in ("/dev/shm", "/run"):
-        if os.path.isdir(base) and os.access(base, os.W_OK) and shutil.disk_usage(base).free > 1 << 30:
+        kind = kinds.get(base)
+        if kind and kind not in seen and os.access(base, os.W_OK) and shutil.disk_usage(base).free > 1 << 30:
+            seen.add(kind)
             yield pathlib.Path(base) / f"sakia-hostile-{os.getpid()}"
 
 
