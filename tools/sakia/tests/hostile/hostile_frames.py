@@ -16,7 +16,7 @@ from every_api import small_request, versions
 from process import FlatMemory
 from producing import must_be_readable
 
-MUTANTS_PER_VERSION = 30
+MUTANTS_PER_VERSION = 20
 BATCH_MUTANTS = 1500
 # What an answer may wait for: members of a group, records.
 PATIENCE = 0.05
@@ -187,7 +187,7 @@ def mutate(chance, data):
 
 @check
 def mutated_requests_harm_nobody(run):
-    """Every API and version, thirty mutations each: answered, closed, or waiting, and everybody else is served."""
+    """Every API and version, twenty mutations each: answered, closed, or waiting, and everybody else is served."""
     chance = random.Random(run.seed)
     outcomes = {"answered": 0, CLOSED: 0, SILENT: 0}
     neighbour = run.connect()
