@@ -7,9 +7,10 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use sakia_io::{Class, now, sleep, spawn};
+use sakia_io::{Class, now, sleep, spawn, timeout};
 use sakia_remote::StoreError;
 use sakia_remote::get::{GetError, SliceBytes, Wanted, open_wanted};
 use tracing::warn;
@@ -35,9 +36,10 @@ impl Combiner {
     }
 
     async fn read(self: Rc<Self>, object: WantedObject) {
-        let mut trouble = GetTrouble::default();
+        let mut trouble = GetTrouble::new(now().as_duration());
         loop {
-            let failure = match self.attempt(&object).await {
+            let patience = trouble.patience(self.failure_time());
+            let failure = match self.attempt(&object, patience).await {
                 Ok(slices) => return self.hand_over(&object, slices).await,
                 Err(failure) => failure,
             };
@@ -48,7 +50,7 @@ impl Combiner {
                 ReadFailure::Damaged(error) => (GetFailure::Damaged, error.to_string()),
             };
             let breaker = if self.breaker.borrow().is_open() { BreakerView::Open } else { BreakerView::Closed };
-            let time = FailureTime { now: now().as_duration(), fallback_after: self.settings.wal.fallback_after };
+            let time = self.failure_time();
             match trouble.failed(kind, breaker, time) {
                 GetVerdict::Again { after } => sleep(after).await,
                 GetVerdict::Bytes => {
@@ -61,7 +63,12 @@ impl Combiner {
         }
     }
 
-    async fn attempt(&self, object: &WantedObject) -> Result<Vec<SliceBytes>, ReadFailure> {
+    fn failure_time(&self) -> FailureTime {
+        FailureTime { now: now().as_duration(), fallback_after: self.settings.wal.fallback_after }
+    }
+
+    /// One GET, given up after `patience`; what the store still does about it is counted there.
+    async fn attempt(&self, object: &WantedObject, patience: Duration) -> Result<Vec<SliceBytes>, ReadFailure> {
         let unavailable = |why: &str| ReadFailure::Store(StoreError::Retry { why: why.to_owned() });
         let space = self.space().ok_or_else(|| unavailable("not registered"))?;
         let sent_at = now();
@@ -69,7 +76,9 @@ impl Combiner {
             return Err(unavailable("the bucket's breaker is open"));
         }
         let key = object.object.object.key(&space);
-        let result = self.store.get(&key, 0..u64::from(object.object.get_end)).await;
+        let asked = self.store.get(&key, 0..u64::from(object.object.get_end));
+        let unanswered = |_| Err(StoreError::Unknown { why: format!("no answer within {patience:?}") });
+        let result = timeout(patience, asked).await.unwrap_or_else(unanswered);
         let answered_at = now();
         match &result {
             Ok(_) | Err(StoreError::Missing | StoreError::OutOfRange { .. }) => {

@@ -73,7 +73,9 @@ impl Home {
             self.folder.forget_failed().await?;
         }
         if !state.is_complete && self.folder.clean_stop().is_none() {
-            warn!("logs of an earlier run were not opened in this one; the next start recovers");
+            if !self.state.partitions.is_empty() {
+                warn!("logs of an earlier run were not opened in this one; the next start recovers");
+            }
             return Ok(());
         }
         // A process that was never registered changed nothing: the epoch that stopped cleanly before it still did.

@@ -10,7 +10,7 @@ use super::table::{Effect, Kind, Setting, find};
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum SettingsError {
     /// A key in no table.
-    #[error("unknown setting `{name}`; did you mean `{nearest}`?")]
+    #[error("unknown setting `{name}`{}", did_you_mean(nearest))]
     Unknown { name: String, nearest: &'static str },
     /// A key that is known and cannot be used.
     #[error("setting `{name}` is refused: {reason}")]
@@ -137,9 +137,19 @@ pub(super) fn check_value(setting: &Setting, value: &str) -> Result<(), Settings
     }
 }
 
-/// The declared name with the smallest edit distance.
+/// The declared name with the smallest edit distance; empty if none is near enough to have been meant.
 pub(super) fn nearest(table: &'static [Setting], name: &str) -> &'static str {
-    table.iter().map(|setting| setting.name).min_by_key(|known| edit_distance(known, name)).unwrap_or("")
+    let distances = table.iter().map(|setting| (edit_distance(setting.name, name), setting.name));
+    let near = distances.min().filter(|(distance, _)| *distance <= 2.max(name.chars().count() / 4));
+    near.map_or("", |(_, known)| known)
+}
+
+fn did_you_mean(nearest: &str) -> String {
+    if nearest.is_empty() {
+        "; `sakia settings` lists all of them".to_owned()
+    } else {
+        format!("; did you mean `{nearest}`?")
+    }
 }
 
 fn edit_distance(left: &str, right: &str) -> usize {
@@ -170,6 +180,8 @@ mod tests {
     fn unknown_key_is_refused_with_the_nearest_name() {
         let error = Values::check(BROKER, &texts(&[("num.partitons", "3")])).err();
         assert_eq!(error, Some(SettingsError::Unknown { name: "num.partitons".into(), nearest: "num.partitions" }));
+        let error = Values::check(BROKER, &texts(&[("foo.bar", "3")])).err();
+        assert_eq!(error, Some(SettingsError::Unknown { name: "foo.bar".into(), nearest: "" }));
     }
 
     #[test]

@@ -238,6 +238,11 @@ fn a_server_that_hangs_ends_the_attempt_at_its_limit_and_is_used_again_after() {
         let hung = store.put(put("p/b", &parts(), CreateOnly::Yes)).await;
         assert!(matches!(hung, Err(StoreError::Unknown { .. })), "{hung:?}");
         assert!(started.elapsed() < Duration::from_secs(4));
+        let hung = store.get(&key("p/a"), 0..5).await;
+        assert!(matches!(hung, Err(StoreError::Unknown { .. })), "{hung:?}");
+        for verb in [Verb::Put, Verb::Get] {
+            assert_eq!(store.counters().counts().of(verb, StatusClass::Unanswered), 1, "{verb:?}");
+        }
         server.fault("none");
         assert_eq!(store.get(&key("p/a"), 0..5).await.expect("read"), Bytes::from_static(&[0; 5]));
         // The aborted put did not happen, or did: never something else under its name.

@@ -133,6 +133,15 @@ impl Client {
     }
 
     fn receive(&mut self) -> std::io::Result<Bytes> {
+        self.receive_frame().map_err(|error| match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => std::io::Error::other(
+                "the connection was closed without an answer; is a controller reachable (sakia cluster describe)?",
+            ),
+            _ => error,
+        })
+    }
+
+    fn receive_frame(&mut self) -> std::io::Result<Bytes> {
         let mut length = [0; 4];
         self.stream.read_exact(&mut length)?;
         let length = usize::try_from(i32::from_be_bytes(length)).unwrap_or(usize::MAX);

@@ -28,8 +28,8 @@ pub(super) fn text(layout: &Layout, pids: &[(Member, u32)], round_trip: RoundTri
         out,
         "
 to paste into another terminal:
-  echo 'hello from Sakia' | kcat -b {first} -P -t hello
-  kcat -b {first} -C -t hello -o beginning -e
+  echo 'hello from Sakia' | kcat -b {first},{second} -P -t hello
+  kcat -b {first},{second} -C -t hello -o beginning -e
   kcat -b {second} -C -t hello -o beginning -e -X client.rack=az2      # read in zone az2
   kafka-console-producer.sh --bootstrap-server {first} --topic hello
   kafka-console-consumer.sh --bootstrap-server {first} --topic hello --from-beginning

@@ -161,7 +161,11 @@ fn ports_are_free(layout: &Layout, member: Member) -> Result<(), Failure> {
         if let Err(error) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
             let name = member.name();
             return Err(Failure::refused(match error.kind() {
-                std::io::ErrorKind::AddrInUse => format!("port {port} ({name}) is taken by another process"),
+                std::io::ErrorKind::AddrInUse => {
+                    format!(
+                        "port {port} is in use: {name} still runs and is to be ended first, or another process has it"
+                    )
+                }
                 _ => format!("cannot listen on port {port} ({name}): {error}"),
             }));
         }
@@ -291,7 +295,7 @@ fn restart(node: u16, layout: &Layout, arguments: &DevArguments) -> Result<(), F
     if !layout.properties_file(member).exists() {
         let folder = layout.data.display();
         return Err(Failure::refused(format!(
-            "{folder} has no files of a `sakia dev`; start it without --restart first"
+            "{folder} has no files of a `sakia dev`; name the folder of the one that runs with --data, or start one"
         )));
     }
     wait_for_ports(layout, &[member], Instant::now() + PORTS_FREE_WITHIN);
