@@ -35,7 +35,7 @@ pub use memory::{Arena, ArenaFull, BLOCK, BlockLease, ChunkWriter, Lease, ReadBu
 pub use moment::Moment;
 pub use net::{Listener, Stream};
 pub use oneshot::{Answer, Reply, oneshot};
-pub use preflight::{PreflightError, preflight};
+pub use preflight::{PreflightError, open_files_limit, preflight};
 pub use shard::{Progress, Shard, ShardHandle, ShardMain, ShardSpec, Spawner, Threads};
 pub use signal::Signal;
 pub use task::{Class, Task, spawn, yield_now};

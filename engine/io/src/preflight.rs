@@ -54,12 +54,18 @@ pub fn preflight(data_folders: &[PathBuf]) -> Result<(), PreflightError> {
         return Err(PreflightError::KernelTooOld { version: release.trim().to_owned() });
     }
     Uring::new().map(|mut driver| driver.stop()).map_err(ring_error)?;
-    let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
-    match soft_limit(&limits, "Max open files").and_then(|limit| limit.parse().ok()) {
+    match open_files_limit() {
         Some(limit) if limit < OPEN_FILES_MIN => return Err(PreflightError::TooFewFiles { limit }),
         _ => {}
     }
     data_folders.iter().try_for_each(|folder| check_folder(folder))
+}
+
+/// How many files this process may have open, sockets included; `None`: unlimited, or the kernel does not say.
+#[must_use]
+pub fn open_files_limit() -> Option<u64> {
+    let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    soft_limit(&limits, "Max open files").and_then(|limit| limit.parse().ok())
 }
 
 /// `6.18.44-something` is (6, 18).

@@ -14,6 +14,11 @@ const ENOMEM: i32 = 12;
 const ENFILE: i32 = 23;
 const EMFILE: i32 = 24;
 
+/// Whether the system lacked files or memory for a moment: no fault of the disk.
+pub(crate) fn is_want(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(ENOMEM | ENFILE | EMFILE))
+}
+
 /// Why a leader's append was refused. Nothing was appended.
 #[derive(Debug, Error)]
 pub enum AppendError {
@@ -97,7 +102,7 @@ impl LogError {
     pub(crate) fn at_opening(folder: &Path, error: &io::Error) -> Self {
         let what = error.to_string();
         match (error.raw_os_error(), error.kind()) {
-            (Some(ENOMEM | ENFILE | EMFILE), _) => Self::Unreadable { file: folder.to_owned(), what },
+            _ if is_want(error) => Self::Unreadable { file: folder.to_owned(), what },
             (None, ErrorKind::Other | ErrorKind::InvalidData | ErrorKind::UnexpectedEof) => {
                 Self::Damaged { file: folder.to_owned(), position: 0, what }
             }

@@ -44,6 +44,7 @@ use sakia_io::{Arena, now, wall_clock_ms};
 use sakia_protocol::batch::{CheckedBatch, StampedTime, TimestampType};
 use sakia_protocol::ids::{LeaderEpoch, Offset, PartitionKey};
 
+pub(crate) use error::is_want;
 pub use error::{AppendError, LogError, Refusal};
 pub use reader::{AtLeastOne, LogRead};
 pub use search::TimestampQuery;

@@ -13,20 +13,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use sakia_io::{Receiver, Reply, Signal, fill_random, oneshot, timeout};
+use sakia_io::{Receiver, Reply, Signal, fill_random, oneshot, sleep, timeout};
 use sakia_protocol::ids::{BrokerEpoch, Offset, PartitionIndex, Uuid};
 use tracing::{error, warn};
 
 use crate::control::broker;
 use crate::limits::CHECKPOINTS_ASKED;
-use crate::log::Opening;
 use crate::log::checkpoint::{FolderIdentity, OffsetCheckpoint};
 use crate::log::folder::{self, Checkpoints, DataFolder};
+use crate::log::{Opening, is_want};
 use crate::messages::{Addresses, ShardCheckpoint, ShardMessage};
 use crate::settings::Settings;
 use crate::shard::FolderState;
 
 use super::take_folder;
+
+/// Pause when the system has no file or no memory left for the checkpoints.
+const WANT_PAUSE: Duration = Duration::from_secs(1);
 
 /// The data folder, taken.
 pub(super) struct Home {
@@ -95,19 +98,25 @@ impl Home {
         failure: Signal,
         mut asked: Receiver<Reply<()>>,
     ) {
+        let mut replies = Vec::new();
         loop {
-            let mut replies = Vec::new();
             let more = asked.recv_many(&mut replies, CHECKPOINTS_ASKED);
             let _ = timeout(interval, more).await;
             let Some(state) = gather(&addresses).await else { return };
             if let Err(why) = self.write(&state).await {
+                if is_want(&why) {
+                    // The files that stand are still true of the logs: whoever cut one waits.
+                    warn!("checkpoints cannot be written for now, trying again: {why}");
+                    sleep(WANT_PAUSE).await;
+                    continue;
+                }
                 // A log that was cut below its recovery point must not grow again while the file says otherwise.
                 error!("the log folder failed: checkpoints could not be written: {why}");
                 self.state.has_failed.store(true, Ordering::Relaxed);
                 failure.raise();
                 return;
             }
-            for reply in replies {
+            for reply in replies.drain(..) {
                 // Whoever asked may have lost its role meanwhile.
                 let _ = reply.send(());
             }

@@ -62,6 +62,7 @@ pub(crate) fn run(arguments: &ServerArguments) -> Result<(), Failure> {
     start_lines();
     let mut settings = read_settings(arguments)?;
     sakia_io::preflight(std::slice::from_ref(&settings.folder)).map_err(Failure::refused)?;
+    leave_files_for_logs(&mut settings);
     choose_ports(&mut settings)?;
     let settings = Arc::new(settings);
     let _ports = take_ports(&settings)?;
@@ -186,6 +187,19 @@ fn choose_ports(settings: &mut Settings) -> Result<(), Failure> {
 /// A port belongs to this process until it is dropped.
 struct PortLock {
     _name: UnixListener,
+}
+
+/// Connections take half of the files that may be open: the other half is for logs, or idle peers would take the disk from them.
+fn leave_files_for_logs(settings: &mut Settings) {
+    let Some(limit) = sakia_io::open_files_limit() else { return };
+    let room = usize::try_from(limit / 2).unwrap_or(usize::MAX);
+    if settings.connections_max > room {
+        warn!(
+            "max.connections={} is lowered to {room}: {limit} files may be open (`ulimit -n`, LimitNOFILE in systemd), and logs need the other half",
+            settings.connections_max
+        );
+        settings.connections_max = room;
+    }
 }
 
 /// Shards share a port (SO_REUSEPORT), so a second process could bind it as well and get half of the connections.
