@@ -295,7 +295,7 @@ fn restart(node: u16, layout: &Layout, arguments: &DevArguments) -> Result<(), F
     if !layout.properties_file(member).exists() {
         let folder = layout.data.display();
         return Err(Failure::refused(format!(
-            "{folder} has no files of a `sakia dev`; name the folder of the one that runs with --data, or start one"
+            "{folder} has no files of a `sakia dev`; name the folder of the one that runs with --data, or start one without --restart"
         )));
     }
     wait_for_ports(layout, &[member], Instant::now() + PORTS_FREE_WITHIN);
