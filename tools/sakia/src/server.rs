@@ -62,7 +62,7 @@ pub(crate) fn run(arguments: &ServerArguments) -> Result<(), Failure> {
     start_lines();
     let mut settings = read_settings(arguments)?;
     sakia_io::preflight(std::slice::from_ref(&settings.folder)).map_err(Failure::refused)?;
-    leave_files_for_logs(&mut settings);
+    let lowered = leave_files_for_logs(&mut settings);
     choose_ports(&mut settings)?;
     let settings = Arc::new(settings);
     let _ports = take_ports(&settings)?;
@@ -73,6 +73,7 @@ pub(crate) fn run(arguments: &ServerArguments) -> Result<(), Failure> {
     let running = start(&settings)?;
     let stopper = running.stopper();
     info!("{}", start_line(&settings));
+    lowered.inspect(|what| warn!("{what}"));
     std::thread::Builder::new()
         .name("end".to_owned())
         .spawn(move || heard.send(Word::Ended(running.join())))
@@ -190,16 +191,18 @@ struct PortLock {
 }
 
 /// Connections take half of the files that may be open: the other half is for logs, or idle peers would take the disk from them.
-fn leave_files_for_logs(settings: &mut Settings) {
-    let Some(limit) = sakia_io::open_files_limit() else { return };
+/// Gives what is to be told if that changes the setting.
+fn leave_files_for_logs(settings: &mut Settings) -> Option<String> {
+    let limit = sakia_io::open_files_limit()?;
     let room = usize::try_from(limit / 2).unwrap_or(usize::MAX);
-    if settings.connections_max > room {
-        warn!(
-            "max.connections={} is lowered to {room}: {limit} files may be open (`ulimit -n`, LimitNOFILE in systemd), and logs need the other half",
-            settings.connections_max
-        );
-        settings.connections_max = room;
-    }
+    let wanted = settings.connections_max;
+    settings.connections_max = wanted.min(room);
+    (wanted > room).then(|| {
+        format!(
+            "max.connections={wanted} is lowered to {room}: {limit} files may be open (`ulimit -n`, LimitNOFILE in systemd), \
+             and logs need the other half"
+        )
+    })
 }
 
 /// Shards share a port (SO_REUSEPORT), so a second process could bind it as well and get half of the connections.
