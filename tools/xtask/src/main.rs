@@ -24,7 +24,7 @@ mod tidy;
 use std::process::ExitCode;
 
 use crate::arguments::Arguments;
-use crate::steps::{Step, Steps, cargo, is_ci, root, target};
+use crate::steps::{Step, Steps, cargo, is_ci, root};
 
 const USAGE: &str = "cargo xtask check | test | tidy | docs | sim --seeds N [--start S] | sim --seed X [--trace] | planted | kill [--rounds N] | wire [CLIENT] | perf baseline [...]";
 
@@ -60,8 +60,8 @@ fn run(command: &str, arguments: &mut Arguments, steps: &mut Steps) -> Result<()
         }
         "perf" => {
             steps.tests("build", release_tests(&["--no-run"]));
-            let program = target().join("release/sakia-perf");
-            steps.run("perf", arguments.rest().iter().fold(Step::new(program), Step::argument));
+            let program = cargo(&["run", "--release", "--quiet", "--package", "sakia-perf", "--"]);
+            steps.run("perf", arguments.rest().iter().fold(program, Step::argument));
         }
         _ => return Err(format!("no such task: {command:?}")),
     }
