@@ -339,9 +339,7 @@ fn raft_id(node: BrokerId) -> u64 {
 }
 
 fn random_uuid() -> Uuid {
-    let mut bytes = [0; 16];
-    sakia_io::fill_random(&mut bytes);
-    Uuid::from_bytes(bytes)
+    Uuid::from_bytes(sakia_io::random_bytes())
 }
 
 /// Kafka draws ids until one has no leading dash, which a command line would take for an option.

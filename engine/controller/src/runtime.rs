@@ -123,9 +123,7 @@ pub struct ShardRandom;
 impl rand::TryRng for ShardRandom {
     type Error = std::convert::Infallible;
     fn try_next_u32(&mut self) -> Result<u32, Self::Error> {
-        let mut bytes = [0; 4];
-        sakia_io::fill_random(&mut bytes);
-        Ok(u32::from_le_bytes(bytes))
+        Ok(u32::from_le_bytes(sakia_io::random_bytes()))
     }
     fn try_next_u64(&mut self) -> Result<u64, Self::Error> {
         Ok(sakia_io::random_u64())

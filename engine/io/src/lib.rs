@@ -40,5 +40,6 @@ pub use shard::{Progress, Shard, ShardHandle, ShardMain, ShardSpec, Spawner, Thr
 pub use signal::Signal;
 pub use task::{Class, Task, spawn, yield_now};
 pub use time::{
-    Elapsed, Sleep, fill_random, in_shard, now, random_u64, shard_name, sleep, sleep_until, timeout, wall_clock_ms,
+    Elapsed, Sleep, fill_random, in_shard, now, random_bytes, random_u64, shard_name, sleep, sleep_until, timeout,
+    wall_clock_ms,
 };

@@ -25,6 +25,13 @@ pub fn random_u64() -> u64 {
     u64::from_le_bytes(bytes)
 }
 
+/// As many random bytes as are asked for.
+pub fn random_bytes<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    fill_random(&mut bytes);
+    bytes
+}
+
 pub fn fill_random(bytes: &mut [u8]) {
     current().driver(|driver| driver.fill_random(bytes));
 }

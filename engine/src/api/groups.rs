@@ -5,7 +5,7 @@
 
 use std::rc::Rc;
 
-use sakia_io::{fill_random, oneshot};
+use sakia_io::{oneshot, random_bytes};
 use sakia_protocol::api::ApiKey;
 use sakia_protocol::api::error::ErrorCode;
 use sakia_protocol::ids::{PartitionIndex, PartitionKey, Uuid};
@@ -89,12 +89,10 @@ async fn ask_at(shard: &Rc<Shard>, request: &Request, key: PartitionKey, body: G
     if shard.leader_of(&key).is_none_or(|(leader, _)| leader != shard.settings.node_id) {
         return body.refused(ErrorCode::NotCoordinator);
     }
-    let mut fresh = [0; 16];
-    fill_random(&mut fresh);
     let asked = GroupRequest {
         client_id: request.client_id.clone().unwrap_or_default(),
         client_host: format!("/{}", request.peer.ip()),
-        fresh: Uuid::from_bytes(fresh),
+        fresh: Uuid::from_bytes(random_bytes()),
         body,
     };
     let (reply, answer) = oneshot();

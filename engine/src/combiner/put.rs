@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use sakia_io::{Class, fill_random, now, spawn, timeout, wall_clock_ms};
+use sakia_io::{Class, now, random_bytes, spawn, timeout, wall_clock_ms};
 use sakia_protocol::ids::PartitionKey;
 use sakia_remote::frozen::Identity;
 use sakia_remote::object::ObjectId;
@@ -147,8 +147,6 @@ impl Combiner {
 
     /// Gives a plan its place in the stream. Panics if no stream is open: `next_plan` looked.
     fn name(&self, plan: FrozenPlan) -> FrozenObject {
-        let mut random = [0; 16];
-        fill_random(&mut random);
         let space = self.space().expect("a stream has names");
         let mut open = self.open.borrow_mut();
         let open = open.as_mut().expect("a plan is frozen only while a stream is open");
@@ -157,7 +155,7 @@ impl Combiner {
         let created_at_ms = wall_clock_ms();
         open.garbage.note(sequence, created_at_ms);
         let identity = Identity {
-            object_id: ObjectId::from_bytes(random),
+            object_id: ObjectId::from_bytes(random_bytes()),
             bucket: BUCKET,
             stream: open.stream,
             sequence,

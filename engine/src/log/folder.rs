@@ -191,8 +191,7 @@ impl DataFolder {
 /// # Errors
 /// The disk failed.
 pub async fn partitions(data_folder: &Path) -> io::Result<Vec<PartitionFolder>> {
-    let entries = fs::list_dir(data_folder).await?;
-    Ok(entries.iter().filter(|entry| entry.is_dir).filter_map(|entry| PartitionFolder::parse(&entry.name)).collect())
+    folders(data_folder, PartitionFolder::parse).await
 }
 
 /// The folders that were set aside.
@@ -200,8 +199,12 @@ pub async fn partitions(data_folder: &Path) -> io::Result<Vec<PartitionFolder>> 
 /// # Errors
 /// The disk failed.
 pub async fn strays(data_folder: &Path) -> io::Result<Vec<StrayFolder>> {
+    folders(data_folder, StrayFolder::parse).await
+}
+
+async fn folders<T>(data_folder: &Path, parse: impl Fn(&str) -> Option<T>) -> io::Result<Vec<T>> {
     let entries = fs::list_dir(data_folder).await?;
-    Ok(entries.iter().filter(|entry| entry.is_dir).filter_map(|entry| StrayFolder::parse(&entry.name)).collect())
+    Ok(entries.iter().filter(|entry| entry.is_dir).filter_map(|entry| parse(&entry.name)).collect())
 }
 
 /// Sets a partition's folder aside, whose log is not open: it has another name, and what is in it stays. Nothing if there is no
@@ -211,7 +214,7 @@ pub async fn strays(data_folder: &Path) -> io::Result<Vec<StrayFolder>> {
 /// The disk failed.
 pub async fn set_aside(data_folder: &Path, partition: &PartitionFolder, now_ms: i64) -> io::Result<()> {
     let to = aside(partition, now_ms.max(0).cast_unsigned(), STRAY_ENDING);
-    rename(data_folder, &partition.name(), &to).await
+    rename(data_folder, &partition.name(), &to).await.map(drop)
 }
 
 /// Gives a folder that was set aside its partition's name again. Nothing if it is gone.
@@ -219,15 +222,17 @@ pub async fn set_aside(data_folder: &Path, partition: &PartitionFolder, now_ms: 
 /// # Errors
 /// The disk failed.
 pub async fn take_back(data_folder: &Path, stray: &StrayFolder, partition: &PartitionFolder) -> io::Result<()> {
-    rename(data_folder, &stray.name, &partition.name()).await
+    rename(data_folder, &stray.name, &partition.name()).await.map(drop)
 }
 
-async fn rename(data_folder: &Path, from: &str, to: &str) -> io::Result<()> {
+/// Gives a folder another name, for good. Whether it was there.
+async fn rename(data_folder: &Path, from: &str, to: &str) -> io::Result<bool> {
     match fs::rename(&data_folder.join(from), &data_folder.join(to)).await {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         renamed => renamed?,
     }
-    fs::sync_dir(data_folder).await
+    fs::sync_dir(data_folder).await?;
+    Ok(true)
 }
 
 /// Whose log a partition's folder holds; `None` if it is not there, or does not say.
@@ -255,14 +260,11 @@ pub struct Checkpoints {
 /// # Errors
 /// The disk failed; the rest is removed at the next start.
 pub async fn delete_partition(data_folder: &Path, partition: &PartitionFolder, unique: u64) -> io::Result<()> {
-    let from = data_folder.join(partition.name());
-    let to = data_folder.join(aside(partition, unique, DELETE_ENDING));
-    match fs::rename(&from, &to).await {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        renamed => renamed?,
+    let to = aside(partition, unique, DELETE_ENDING);
+    if rename(data_folder, &partition.name(), &to).await? {
+        fs::remove_dir_all(&data_folder.join(to)).await?;
     }
-    fs::sync_dir(data_folder).await?;
-    fs::remove_dir_all(&to).await
+    Ok(())
 }
 
 #[cfg(test)]

@@ -98,6 +98,10 @@ pub(super) async fn recover(
 /// Its name must outlive a power loss, else what is synced inside would be gone with it.
 pub(super) async fn create_folder(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder).await?;
+    sync_name(folder).await
+}
+
+async fn sync_name(folder: &Path) -> io::Result<()> {
     match folder.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => fs::sync_dir(parent).await,
         _ => Ok(()),
@@ -439,7 +443,7 @@ impl Recovery<'_> {
     /// and cutting it makes them zero.
     async fn cut_to_length(&self, segment: &Scanned) -> io::Result<()> {
         let end = segment.end.in_file();
-        if self.how.last_run == LastRun::Closed && segment.file_len == end {
+        if self.how.last_run == LastRun::Closed && !self.how.has_failed && segment.file_len == end {
             return Ok(());
         }
         let block_end = segment.end.block().in_file() + BLOCK_BYTES;
@@ -451,7 +455,8 @@ impl Recovery<'_> {
     }
 
     /// Writes again, block by block, what lies behind the recovery point: a failed sync may have dropped it from the disk while
-    /// reads still show it, and the next sync would not say so. Names are synced again as well.
+    /// reads still show it, and the next sync would not say so. Names are synced again as well; files when they are cut to
+    /// their length.
     async fn write_again(&self, segments: impl Iterator<Item = &Scanned>) -> io::Result<()> {
         let arena = Arena::new(SCAN_BYTES);
         let point = self.how.recovery_point.unwrap_or(Offset::ZERO);
@@ -468,14 +473,9 @@ impl Recovery<'_> {
                 segment.file.write_range(chunk.blocks(0..whole), position.in_file()).await?;
                 position = position.advance(len);
             }
-            segment.file.truncate(segment.end.in_file()).await?;
-            segment.file.sync().await?;
         }
         fs::sync_dir(self.folder).await?;
-        match self.folder.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => fs::sync_dir(parent).await,
-            _ => Ok(()),
-        }
+        sync_name(self.folder).await
     }
 
     async fn open(&self, base: Offset, create: Create) -> io::Result<File> {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use sakia_io::{Receiver, Reply, Signal, fill_random, oneshot, sleep, timeout};
+use sakia_io::{Receiver, Reply, Signal, oneshot, random_bytes, sleep, timeout};
 use sakia_protocol::ids::{BrokerEpoch, Offset, PartitionIndex, Uuid};
 use tracing::{error, warn};
 
@@ -57,7 +57,7 @@ impl Home {
                     identity.node, settings.node_id
                 ));
             }
-            None => (random_id(), None),
+            None => (Uuid::from_bytes(random_bytes()), None),
         };
         Ok(Self { folder, state, directory, cluster_id })
     }
@@ -74,8 +74,7 @@ impl Home {
         self.write(&state).await?;
         if state.is_complete {
             self.folder.forget_failed().await?;
-        }
-        if !state.is_complete && self.folder.clean_stop().is_none() {
+        } else if self.folder.clean_stop().is_none() {
             if !self.state.partitions.is_empty() {
                 warn!("logs of an earlier run were not opened in this one; the next start recovers");
             }
@@ -182,12 +181,6 @@ async fn folder_state(folder: &DataFolder) -> io::Result<FolderState> {
         strays,
         has_failed: Arc::new(AtomicBool::new(false)),
     })
-}
-
-fn random_id() -> Uuid {
-    let mut bytes = [0; 16];
-    fill_random(&mut bytes);
-    Uuid::from_bytes(bytes)
 }
 
 #[cfg(test)]

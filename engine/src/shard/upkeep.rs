@@ -125,8 +125,8 @@ impl Shard {
         }
     }
 
-    /// A planned stop begins, or the registration is given up: nothing more is appended for producers, and what was is to be on every replica in sync before
-    /// the controller chooses the next leader among them. So acks=1 loses nothing either.
+    /// A planned stop begins, or the registration is given up: nothing more is appended for producers, and what was is to be on
+    /// every replica in sync before the controller chooses the next leader among them. So acks=1 loses nothing either.
     pub(super) fn hand_over(self: &Rc<Self>, reply: Reply<()>) {
         self.handing_over.set(self.handing_over.get() + 1);
         let partitions = self.every_partition();

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sakia_io::sim::Random;
-use sakia_io::{now, sleep, wall_clock_ms};
-use sakia_protocol::api::error::ErrorCode;
-use sakia_protocol::batch::{BatchBuilder, Compression, NewRecord, for_each_record};
+use sakia_io::{now, sleep};
+use sakia_protocol::batch::{BatchBuilder, Compression, for_each_record};
 use tracing::debug;
 
 use crate::history::{History, name_of};
-use crate::kafka::{Kafka, ProducedTo, Read, Trouble};
+use crate::kafka::{Kafka, ProducedTo, Read, Trouble, checked};
+use crate::producer::encode;
 
 const BYTES_MAX: usize = 1 << 20;
 
@@ -46,7 +46,6 @@ pub async fn run(kafka: Rc<Kafka>, history: Rc<History>, name: String, wal: bool
         kafka.delete_topic(&name).await;
         sleep(random.duration(&(Duration::ZERO..Duration::from_millis(200)))).await;
     }
-    history.running.set(history.running.get() - 1);
 }
 
 /// Tries until it is done, asking for metadata after each trouble.
@@ -64,14 +63,10 @@ async fn until<T>(kafka: &Kafka, name: &str, attempt: impl AsyncFn() -> Result<T
 async fn produce(kafka: &Kafka, name: &str, value: &Bytes) -> Result<i64, Trouble> {
     let (id, view) = kafka.partition(name, 0).await?;
     let leader = view.leader.ok_or(Trouble::NoLeader)?;
-    let mut builder = BatchBuilder::new(Compression::None);
-    builder.push(NewRecord { timestamp_ms: wall_clock_ms(), key: None, value: Some(value), headers: &[] });
-    let records = builder.build().bytes().clone();
+    let records = encode(BatchBuilder::new(Compression::None), std::slice::from_ref(value));
     let row = kafka.produce(leader, ProducedTo { topic: name, id, partition: 0, acks: -1, records: &records }).await?;
-    match ErrorCode::from_wire(row.error_code) {
-        ErrorCode::None => Ok(row.base_offset),
-        code => Err(Trouble::Code(code)),
-    }
+    checked(row.error_code)?;
+    Ok(row.base_offset)
 }
 
 /// Everything up to the high watermark, at the leader.
@@ -84,10 +79,7 @@ async fn read_all(kafka: &Kafka, name: &str) -> Result<BTreeMap<i64, Bytes>, Tro
     while offset < end {
         let read = Read { id, partition: 0, offset, leader_epoch: view.leader_epoch, bytes_max: 1 << 16, rack: "" };
         let row = kafka.fetch(leader, read).await?;
-        let code = ErrorCode::from_wire(row.error_code);
-        if !code.is_none() {
-            return Err(Trouble::Code(code));
-        }
+        checked(row.error_code)?;
         let records = row.records.unwrap_or_default();
         let seen = for_each_record(&records, BYTES_MAX, |placed| {
             let value = Bytes::copy_from_slice(placed.record.value.expect("values were sent"));

@@ -10,11 +10,13 @@ use std::time::Duration;
 
 use sakia_engine::process::{BrokerStart, ControllerStart, Running, StoreFactory, start_broker, start_controller};
 use sakia_engine::settings::Settings;
-use sakia_io::sim::{Crash, Machine, World};
+use sakia_io::sim::{Client, Crash, Machine, World};
 use sakia_io::{ShardHandle, ShardMain, ShardSpec, Spawner, fs};
 use sakia_metrics::Registry;
 use sakia_remote::store::{SimulatedBucket, SimulatedStore, StatusClass, StoreCounters, Verb};
 use sakia_remote::{ObjectKey, ObjectStore};
+
+use crate::history::History;
 
 const CONTROLLER: i32 = 9;
 pub const FOLDER: &str = "/data";
@@ -43,6 +45,11 @@ pub struct Cluster {
     pub outside: Machine,
     /// Objects that the test has damaged.
     pub damaged: BTreeSet<ObjectKey>,
+}
+
+/// The name of an object in a stream.
+pub fn object_key(stream: &str, sequence: u64) -> ObjectKey {
+    ObjectKey::new(&format!("{stream}/{sequence:020}"))
 }
 
 /// What differs from run to run.
@@ -175,6 +182,30 @@ impl Cluster {
     /// What clients are told to begin with.
     pub fn hosts(&self) -> Vec<String> {
         self.brokers.iter().map(|node| node.machine.name()).collect()
+    }
+
+    /// Starts a client whose end the run waits for.
+    pub fn spawn_awaited(&self, history: &Rc<History>, client: impl Future<Output = ()> + 'static) -> Client<()> {
+        history.running.set(history.running.get() + 1);
+        let history = history.clone();
+        self.world.spawn_client(&self.outside, async move {
+            client.await;
+            history.running.set(history.running.get() - 1);
+        })
+    }
+
+    /// The stream of objects that a broker writes, or wrote last, and the number of its last object.
+    pub fn last_object(&self, number: usize) -> Option<(String, u64)> {
+        let id = format!("/wal/{}/", self.brokers[number].id);
+        let keys = self.bucket.keys();
+        let of_broker = keys.iter().map(ObjectKey::as_str).filter(|key| key.contains(&id));
+        let parts = of_broker.map(|key| {
+            let (stream, sequence) = key.rsplit_once('/').expect("names of objects have slashes");
+            let (_, epoch) = stream.rsplit_once('/').expect("and a broker epoch");
+            let epoch: u64 = epoch.parse().expect("which is a number");
+            (epoch, sequence.parse().expect("they end with a number"), stream.to_owned())
+        });
+        parts.max().map(|(_, sequence, stream)| (stream, sequence))
     }
 
     /// A counter summed over the brokers that run.

@@ -52,5 +52,4 @@ pub async fn run(kafka: Rc<Kafka>, history: Rc<History>, group: String, place: P
         }
         sleep(random.duration(&(Duration::from_millis(5)..Duration::from_millis(100)))).await;
     }
-    history.running.set(history.running.get() - 1);
 }

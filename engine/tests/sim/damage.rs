@@ -10,11 +10,12 @@ use bytes::{Bytes, BytesMut};
 use sakia_io::sim::Random;
 use sakia_io::sleep;
 use sakia_protocol::api::error::ErrorCode;
-use sakia_protocol::batch::{BatchBuilder, Compression, LENGTH_END, NewRecord};
+use sakia_protocol::batch::{BatchBuilder, Compression, LENGTH_END};
 use sakia_remote::ObjectKey;
 
 use crate::history::{History, Place};
 use crate::kafka::{Kafka, ProducedTo};
+use crate::producer::encode;
 use crate::steered::{Load, Required, Steered};
 
 /// How often something is damaged.
@@ -29,8 +30,7 @@ fn batches_that_were_damaged_on_their_way_are_refused() {
         for place in run.places.clone() {
             let (kafka, history, refused) = (Kafka::new("damaging", &hosts), run.history.clone(), sent.clone());
             let random = run.cluster.world.random();
-            run.history.running.set(run.history.running.get() + 1);
-            run.cluster.world.spawn_client(&run.cluster.outside, send_damaged(kafka, history, place, random, refused));
+            run.cluster.spawn_awaited(&run.history, send_damaged(kafka, history, place, random, refused));
         }
     });
     assert!(refused.get() > 100, "only {} damaged batches were refused", refused.get());
@@ -50,9 +50,7 @@ async fn send_damaged(
             continue;
         };
         let Some(leader) = view.leader else { continue };
-        let mut builder = BatchBuilder::new(Compression::None);
-        builder.push(NewRecord { timestamp_ms: 0, key: None, value: Some(b"damaged:0 bytes"), headers: &[] });
-        let good = builder.build().bytes().clone();
+        let good = encode(BatchBuilder::new(Compression::None), &[Bytes::from_static(b"damaged:0 bytes")]);
         // Partition leader epoch and magic lie before the checksum's range: the leader sets the one and reads the other.
         let at = LENGTH_END + 5 + random.index(good.len() - LENGTH_END - 5);
         let records = turned(&good, at, &mut random);
@@ -62,7 +60,6 @@ async fn send_damaged(
         assert_eq!(code, ErrorCode::CorruptMessage, "byte {at} of {} was changed", good.len());
         refused.set(refused.get() + 1);
     }
-    history.running.set(history.running.get() - 1);
 }
 
 fn turned(bytes: &Bytes, at: usize, random: &mut Random) -> Bytes {

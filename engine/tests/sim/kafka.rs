@@ -48,6 +48,14 @@ pub enum Trouble {
     NoLeader,
 }
 
+/// What an error code of an answer means.
+pub fn checked(code: i16) -> Result<(), Trouble> {
+    match ErrorCode::from_wire(code) {
+        ErrorCode::None => Ok(()),
+        code => Err(Trouble::Code(code)),
+    }
+}
+
 impl From<RpcError> for Trouble {
     fn from(error: RpcError) -> Self {
         Self::Unanswered(error)
@@ -136,10 +144,7 @@ impl Kafka {
         }
         let mut known = self.topics.borrow_mut();
         for topic in answer.topics {
-            let code = ErrorCode::from_wire(topic.error_code);
-            if !code.is_none() {
-                return Err(Trouble::Code(code));
-            }
+            checked(topic.error_code)?;
             if self.gone.borrow().contains(&topic.topic_id) {
                 return Err(Trouble::NoLeader);
             }
@@ -239,13 +244,9 @@ impl Kafka {
     async fn coordinator(&self, group: &str) -> Result<Rc<Peer>, Trouble> {
         let request = FindCoordinatorRequest { key: group.to_owned(), ..FindCoordinatorRequest::default() };
         let answer = self.any_peer().call(&request, 3, LIMIT).await?;
-        match ErrorCode::from_wire(answer.error_code) {
-            ErrorCode::None => {
-                debug!(group, host = answer.host, "coordinator");
-                Ok(self.peer_at(&answer.host))
-            }
-            code => Err(Trouble::Code(code)),
-        }
+        checked(answer.error_code)?;
+        debug!(group, host = answer.host, "coordinator");
+        Ok(self.peer_at(&answer.host))
     }
 
     /// Commits an offset for a group without members.
@@ -267,10 +268,7 @@ impl Kafka {
             ..OffsetCommitRequest::default()
         };
         let answer = self.coordinator(group).await?.call(&request, 7, LIMIT).await?;
-        match ErrorCode::from_wire(answer.topics[0].partitions[0].error_code) {
-            ErrorCode::None => Ok(()),
-            code => Err(Trouble::Code(code)),
-        }
+        checked(answer.topics[0].partitions[0].error_code)
     }
 
     /// The offset that a group holds; -1 if it has none.
@@ -282,25 +280,18 @@ impl Kafka {
             ..OffsetFetchRequest::default()
         };
         let answer = self.coordinator(group).await?.call(&request, 5, LIMIT).await?;
-        match ErrorCode::from_wire(answer.error_code) {
-            ErrorCode::None => {}
-            code => return Err(Trouble::Code(code)),
-        }
+        checked(answer.error_code)?;
         let row = &answer.topics[0].partitions[0];
-        match ErrorCode::from_wire(row.error_code) {
-            ErrorCode::None => Ok(row.committed_offset),
-            code => Err(Trouble::Code(code)),
-        }
+        checked(row.error_code)?;
+        Ok(row.committed_offset)
     }
 
     /// A new producer id, epoch 0.
     pub async fn producer_id(&self) -> Result<(i64, i16), Trouble> {
         let request = InitProducerIdRequest::default();
         let answer = self.any_peer().call(&request, 4, LIMIT).await?;
-        match ErrorCode::from_wire(answer.error_code) {
-            ErrorCode::None => Ok((answer.producer_id, answer.producer_epoch)),
-            code => Err(Trouble::Code(code)),
-        }
+        checked(answer.error_code)?;
+        Ok((answer.producer_id, answer.producer_epoch))
     }
 
     /// Sends one batch to a broker.
@@ -333,10 +324,7 @@ impl Kafka {
             ..FetchRequest::default()
         };
         let answer = self.peer(from)?.call(&request, 15, LIMIT).await?;
-        let code = ErrorCode::from_wire(answer.error_code);
-        if !code.is_none() {
-            return Err(Trouble::Code(code));
-        }
+        checked(answer.error_code)?;
         let row = answer.responses.into_iter().next().and_then(|topic| topic.partitions.into_iter().next());
         Ok(row.expect("an answer has the rows of its request"))
     }
@@ -354,10 +342,8 @@ impl Kafka {
         let leader = self.peer(view.leader.ok_or(Trouble::NoLeader)?)?;
         let answer = leader.call(&request, 6, LIMIT).await?;
         let row = &answer.topics[0].partitions[0];
-        match ErrorCode::from_wire(row.error_code) {
-            ErrorCode::None => Ok(row.offset),
-            code => Err(Trouble::Code(code)),
-        }
+        checked(row.error_code)?;
+        Ok(row.offset)
     }
 }
 

@@ -5,15 +5,16 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use sakia_io::now;
 use sakia_io::sim::Random;
 use sakia_protocol::api::error::ErrorCode;
-use sakia_protocol::batch::{BatchBuilder, Compression, NewRecord};
+use sakia_protocol::batch::{BatchBuilder, Compression};
 use sakia_remote::ObjectKey;
 use sakia_remote::store::simulated::Reach;
 
 use crate::checks;
-use crate::cluster::{Cluster, Shape};
+use crate::cluster::{Cluster, Shape, object_key};
 use crate::consumer::{Consumer, Source};
 use crate::history::{History, Place, Promise};
 use crate::kafka::{Kafka, ProducedTo};
@@ -68,10 +69,9 @@ impl Rig {
     }
 
     fn begin(&self, writing: Writing, random: Random, hosts: &[String]) {
-        self.history.running.set(self.history.running.get() + 1);
         let kafka = Kafka::new(&writing.writer, hosts);
         let writing = producer::run(kafka, self.history.clone(), writing, random);
-        self.cluster.world.spawn_client(&self.cluster.outside, writing);
+        self.cluster.spawn_awaited(&self.history, writing);
     }
 
     fn run_for(&self, duration: Duration) {
@@ -172,9 +172,7 @@ fn a_record_after_two_idle_minutes_is_committed_at_once() {
         let (id, view) = kafka.partition(&place.0, 0).await.expect("metadata is given");
         let leader = view.leader.expect("it is led");
         let began = now();
-        let mut builder = BatchBuilder::new(Compression::None);
-        builder.push(NewRecord { timestamp_ms: 0, key: None, value: Some(b"late"), headers: &[] });
-        let records = builder.build().bytes().clone();
+        let records = producer::encode(BatchBuilder::new(Compression::None), &[Bytes::from_static(b"late")]);
         let produced = ProducedTo { topic: &place.0, id, partition: 0, acks: -1, records: &records };
         let row = kafka.produce(leader, produced).await.expect("it is answered");
         assert_eq!(ErrorCode::from_wire(row.error_code), ErrorCode::None);
@@ -243,7 +241,7 @@ fn one_object_that_is_missing_is_replaced_by_bytes_alone() {
     rig.run_for(SECOND * 2);
     rig.is_by_reference();
     let bytes = rig.bytes_out();
-    let hidden = hide_next_object(&rig.cluster, 1);
+    let hidden = hide_next_object(&rig.cluster, 0);
     rig.run_in_sync(SECOND * 3);
     let object = rig.cluster.bucket.object(&hidden).expect("it was put, and nobody finds it");
     let unreadable = rig.fallbacks("object_unreadable");
@@ -258,14 +256,10 @@ fn one_object_that_is_missing_is_replaced_by_bytes_alone() {
 }
 
 /// Hides the object that the broker will put next.
-fn hide_next_object(cluster: &Cluster, broker: i32) -> ObjectKey {
-    let keys = cluster.bucket.keys();
-    let stream = format!("/wal/{broker}/");
-    let last = keys.iter().map(ObjectKey::as_str).rfind(|key| key.contains(&stream)).expect("it has put some");
-    let (stream, sequence) = last.rsplit_once('/').expect("names of objects have slashes");
-    let sequence: u64 = sequence.parse().expect("they end with a number");
+fn hide_next_object(cluster: &Cluster, broker: usize) -> ObjectKey {
+    let (stream, sequence) = cluster.last_object(broker).expect("it has put some");
     // One may be under way.
-    let next = ObjectKey::new(&format!("{stream}/{:020}", sequence + 3));
+    let next = object_key(&stream, sequence + 3);
     cluster.bucket.change_faults(|faults| {
         faults.hidden.insert(next.clone());
     });

@@ -96,7 +96,6 @@ pub async fn run(kafka: Rc<Kafka>, history: Rc<History>, writing: Writing, rando
         let pause = producer.random.duration(&producer.writing.pause.clone());
         sleep(pause).await;
     }
-    history.running.set(history.running.get() - 1);
 }
 
 async fn fresh_id(kafka: &Kafka) -> (i64, i16) {
@@ -244,7 +243,8 @@ fn is_retriable(code: ErrorCode) -> bool {
     )
 }
 
-fn encode(mut builder: BatchBuilder, values: &[Bytes]) -> Bytes {
+/// A batch of these values.
+pub fn encode(mut builder: BatchBuilder, values: &[Bytes]) -> Bytes {
     let timestamp_ms = wall_clock_ms();
     for value in values {
         builder.push(NewRecord { timestamp_ms, key: None, value: Some(value), headers: &[] });
@@ -295,7 +295,6 @@ pub async fn run_unacknowledged(kafka: Rc<Kafka>, history: Rc<History>, place: P
             stream = None;
         }
     }
-    history.running.set(history.running.get() - 1);
 }
 
 async fn connect(kafka: &Kafka, place: &Place) -> Result<Stream, Trouble> {

@@ -10,13 +10,12 @@ use std::time::Duration;
 
 use sakia_io::Moment;
 use sakia_io::sim::{Crash, Failing, Machine, Random};
-use sakia_remote::ObjectKey;
 use sakia_remote::store::simulated::Reach;
 use tracing::info;
 
 use crate::checks;
 use crate::churn;
-use crate::cluster::{Cluster, FOLDER, Shape};
+use crate::cluster::{Cluster, FOLDER, Shape, object_key};
 use crate::commits;
 use crate::consumer::{Consumer, Source};
 use crate::history::{History, Place, Promise};
@@ -291,7 +290,6 @@ impl Run {
     fn begin_load(&mut self) {
         let mut random = self.cluster.world.random();
         let hosts = self.cluster.hosts();
-        let world = &self.cluster.world;
         let places = self.places.clone();
         for (number, place) in places.iter().enumerate() {
             let promise = if random.chance(1, 4) { Promise::Leader } else { Promise::All };
@@ -302,43 +300,37 @@ impl Run {
                 value_bytes: 10..*random.pick(&[100, 300, 3000]),
                 ..Writing::steady(place, &writer, promise)
             };
-            self.history.running.set(self.history.running.get() + 1);
             let kafka = Kafka::new(&writer, &hosts);
-            world.spawn_client(
-                &self.cluster.outside,
-                producer::run(kafka, self.history.clone(), writing, random.fork()),
-            );
+            let running = producer::run(kafka, self.history.clone(), writing, random.fork());
+            self.cluster.spawn_awaited(&self.history, running);
             if random.chance(1, 6) {
-                self.history.running.set(self.history.running.get() + 1);
                 let kafka = Kafka::new("unacknowledged", &hosts);
                 let writer = format!("u{number}");
                 let running = producer::run_unacknowledged(kafka, self.history.clone(), place.clone(), writer);
-                world.spawn_client(&self.cluster.outside, running);
+                self.cluster.spawn_awaited(&self.history, running);
             }
             let other = if random.chance(1, 2) { Source::Follower } else { Source::Zone("az2".to_owned()) };
             for source in [Source::Leader, other] {
                 let consumer = Consumer::new(Kafka::new("reader", &hosts), self.history.clone(), place, source);
-                world.spawn_client(&self.cluster.outside, consumer.clone().run());
+                self.cluster.world.spawn_client(&self.cluster.outside, consumer.clone().run());
                 self.consumers.push(consumer);
             }
         }
     }
 
     fn begin_churn(&self, wal: bool) {
-        self.history.running.set(self.history.running.get() + 1);
         let kafka = Kafka::new("churn", &self.cluster.hosts());
         let random = self.cluster.world.random().fork();
         let running = churn::run(kafka, self.history.clone(), "comes-and-goes".to_owned(), wal, random);
-        self.cluster.world.spawn_client(&self.cluster.outside, running);
+        self.cluster.spawn_awaited(&self.history, running);
     }
 
     fn begin_commits(&self) {
-        self.history.running.set(self.history.running.get() + 1);
         let kafka = Kafka::new("commits", &self.cluster.hosts());
         let random = self.cluster.world.random().fork();
         let running =
             commits::run(kafka, self.history.clone(), "committing".to_owned(), self.places[0].clone(), random);
-        self.cluster.world.spawn_client(&self.cluster.outside, running);
+        self.cluster.spawn_awaited(&self.history, running);
     }
 
     fn wait_until(&self, moment: Moment) {
@@ -447,14 +439,10 @@ impl Run {
 
     /// The names that the broker's next objects will have.
     fn hide_next(&self, number: usize, count: u64) {
-        let id = format!("/wal/{}/", self.cluster.brokers[number].id);
-        let keys = self.cluster.bucket.keys();
-        let Some(last) = keys.iter().map(ObjectKey::as_str).rfind(|key| key.contains(&id)) else { return };
-        let (stream, sequence) = last.rsplit_once('/').expect("names of objects have slashes");
-        let sequence: u64 = sequence.parse().expect("they end with a number");
+        let Some((stream, sequence)) = self.cluster.last_object(number) else { return };
         self.cluster.bucket.change_faults(|faults| {
             let next = (sequence + 1)..=(sequence + count);
-            faults.hidden.extend(next.map(|next| ObjectKey::new(&format!("{stream}/{next:020}"))));
+            faults.hidden.extend(next.map(|next| object_key(&stream, next)));
         });
     }
 }

@@ -26,11 +26,10 @@ fn a_topic_lives_through_the_bucket_and_through_the_crash_of_its_leader() {
     checks::wait_full_isr(&cluster, std::slice::from_ref(&place));
 
     let history = History::new();
-    history.running.set(1);
     let writing = Writing::steady(&place, "w0", Promise::All);
     let random = cluster.world.random();
     let writer = producer::run(Kafka::new("w0", &hosts), history.clone(), writing, random);
-    let writer = cluster.world.spawn_client(&cluster.outside, writer);
+    let writer = cluster.spawn_awaited(&history, writer);
     let consumers: Vec<_> = [Source::Leader, Source::Follower]
         .into_iter()
         .map(|source| Consumer::new(Kafka::new("reader", &hosts), history.clone(), &place, source))

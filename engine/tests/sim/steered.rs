@@ -131,10 +131,9 @@ fn begin(run: &mut Run, load: &Load) {
                 value_bytes: load.value_bytes.clone(),
                 ..Writing::steady(&place, &format!("w{number}.{writer}"), promise)
             };
-            run.history.running.set(run.history.running.get() + 1);
             let kafka = Kafka::new(&writing.writer, &hosts);
             let writing = producer::run(kafka, run.history.clone(), writing, random.fork());
-            run.cluster.world.spawn_client(&run.cluster.outside, async move {
+            run.cluster.spawn_awaited(&run.history, async move {
                 sleep(begins).await;
                 writing.await;
             });

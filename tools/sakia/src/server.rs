@@ -73,7 +73,9 @@ pub(crate) fn run(arguments: &ServerArguments) -> Result<(), Failure> {
     let running = start(&settings)?;
     let stopper = running.stopper();
     info!("{}", start_line(&settings));
-    lowered.inspect(|what| warn!("{what}"));
+    if let Some(what) = lowered {
+        warn!("{what}");
+    }
     std::thread::Builder::new()
         .name("end".to_owned())
         .spawn(move || heard.send(Word::Ended(running.join())))

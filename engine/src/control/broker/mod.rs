@@ -1,8 +1,8 @@
 //! The control shard of a broker: its life in the cluster, and what its shards need from the controller.
 //!
 //! Reading order: this file (what it holds, messages in), `session` (registration, heartbeats, clean stop), `stream`
-//! (metadata in, to the shards), `strays` (folders of topics that are gone), `renewal` (a new registration in the midst of its life), then what shards ask for: `proposals` (AlterPartition), `forward`, `auto_create`,
-//! `producer_ids`; `wal_topic` keeps the topic of uploads; `clean_stop` is called by the process at its very end.
+//! (metadata in, to the shards), `strays` (folders of topics that are gone), `renewal` (a new registration in the midst of
+//! its life), then what shards ask for: `proposals` (AlterPartition), `forward`, `auto_create`, `producer_ids`; `wal_topic` keeps the topic of uploads; `clean_stop` is called by the process at its very end.
 //!
 //! Invariant: a shard gets no metadata below this process's own registration, so it leads only in epochs that were
 //! assigned above it (R2); and none at all once another process has registered under this broker's id.
@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use sakia_controller::Image;
-use sakia_io::{Class, Receiver, Reply, Sender, Signal, mailbox, spawn};
+use sakia_io::{Class, Receiver, Reply, Sender, Signal, mailbox, random_bytes, spawn};
 use sakia_protocol::ids::{BrokerEpoch, ControllerEpoch, MetadataIndex, Uuid};
 
 use super::limits::{ADMIN_ANSWER_BYTES_MAX, CONTROLLER_ANSWER_BYTES_MAX, PRODUCER_ID_QUESTIONS_MAX};
@@ -41,7 +41,6 @@ pub use renewal::hand_over;
 
 use producer_ids::Question;
 use proposals::Proposals;
-use renewal::random_incarnation;
 
 /// What the control shard of a broker starts with.
 pub struct BrokerControl {
@@ -155,7 +154,7 @@ pub async fn run(start: BrokerControl) -> Stopped {
         cluster_id: RefCell::new(start.cluster_id),
         previous_broker_epoch: start.previous_broker_epoch,
         failure: start.failure,
-        incarnation: Cell::new(random_incarnation()),
+        incarnation: Cell::new(Uuid::from_bytes(random_bytes())),
         registration: Cell::new(None),
         last_registration: Cell::new(None),
         registered: Wake::default(),

@@ -10,7 +10,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use sakia_io::{Moment, fill_random, now, oneshot, sleep, timeout};
+use sakia_io::{Moment, now, oneshot, random_bytes, sleep, timeout};
 use sakia_protocol::ids::{BrokerEpoch, Uuid};
 use tracing::{info, warn};
 
@@ -57,7 +57,7 @@ impl Broker {
     pub(super) fn gave_up(&self, epoch: BrokerEpoch) {
         info!(broker = %self.settings.node_id, %epoch, "this registration is given up, the broker registers anew");
         self.left_epoch.set(Some(epoch));
-        self.incarnation.set(random_incarnation());
+        self.incarnation.set(Uuid::from_bytes(random_bytes()));
         self.registration.set(None);
         self.left.wake();
     }
@@ -99,13 +99,6 @@ impl Broker {
             let _ = shard.send(ShardMessage::Resume).await;
         }
     }
-}
-
-/// Random id of one registration's process.
-pub(super) fn random_incarnation() -> Uuid {
-    let mut bytes = [0; 16];
-    fill_random(&mut bytes);
-    Uuid::from_bytes(bytes)
 }
 
 /// Nothing more is appended, and followers get everything that was: whoever leads next has what acks=1 acknowledged.

@@ -26,7 +26,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use sakia_controller::{Command, CommandError, Controller, ControllerConfig, OpenError, ProposeError, decide};
-use sakia_io::{Class, Listener, Signal, Stream, Task, fill_random, sleep, spawn, timeout};
+use sakia_io::{Class, Listener, Signal, Stream, Task, random_bytes, sleep, spawn, timeout};
 use sakia_metrics::Registry;
 use sakia_protocol::api::error::ErrorCode;
 use sakia_protocol::api::{ApiKey, Request as WireRequest};
@@ -293,9 +293,7 @@ fn unproposed(error: &ProposeError) -> Refusal {
 /// A random id whose text does not begin with a dash, which a command line would take for an option.
 fn random_uuid() -> Uuid {
     loop {
-        let mut bytes = [0; 16];
-        fill_random(&mut bytes);
-        let id = Uuid::from_bytes(bytes);
+        let id = Uuid::from_bytes(random_bytes());
         if !id.is_zero() && !id.to_string().starts_with('-') {
             return id;
         }

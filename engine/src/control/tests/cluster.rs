@@ -314,9 +314,7 @@ async fn boot(address: IpAddr) {
 }
 
 fn random_uuid() -> Uuid {
-    let mut bytes = [0; 16];
-    sakia_io::fill_random(&mut bytes);
-    Uuid::from_bytes(bytes)
+    Uuid::from_bytes(sakia_io::random_bytes())
 }
 
 /// Follows the metadata as a shard does, and checks what a shard relies on.

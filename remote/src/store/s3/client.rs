@@ -5,7 +5,6 @@
 //! refused attempt. Payloads are not signed (hashing costs as much as sending); integrity is the object's own checksums.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use aws_sdk_s3::Client;
@@ -98,27 +97,18 @@ impl S3Client {
         let header = format!("bytes={}-{}", range.start, range.end - 1);
         let request = self.client.get_object().bucket(&self.bucket).key(key.as_str()).range(header);
         // One limit over answer and body: a body that stalls is a failed attempt too.
-        let answered = AtomicBool::new(false);
-        let whole = async {
-            let outcome = request.send().await;
-            answered.store(true, Ordering::Relaxed);
-            let output = match self.settle(Verb::Get, Ok(outcome)) {
-                Err(StoreError::OutOfRange { length, .. }) => {
-                    return Err(StoreError::OutOfRange { asked: range.end, length });
-                }
-                other => other?,
-            };
-            self.read_body(output, range).await
-        };
-        match tokio::time::timeout(self.attempt_timeout, whole).await {
-            Ok(result) => result,
-            Err(_) => {
-                if !answered.load(Ordering::Relaxed) {
-                    self.counters.attempt(Verb::Get, StatusClass::Unanswered);
-                }
-                Err(StoreError::Unknown { why: format!("no whole answer within {:?}", self.attempt_timeout) })
+        let limit = tokio::time::Instant::now() + self.attempt_timeout;
+        let outcome = tokio::time::timeout_at(limit, request.send()).await;
+        let output = match self.settle(Verb::Get, outcome) {
+            Err(StoreError::OutOfRange { length, .. }) => {
+                return Err(StoreError::OutOfRange { asked: range.end, length });
             }
-        }
+            other => other?,
+        };
+        let body = tokio::time::timeout_at(limit, self.read_body(output, range)).await;
+        body.unwrap_or_else(|_| {
+            Err(StoreError::Unknown { why: format!("no whole answer within {:?}", self.attempt_timeout) })
+        })
     }
 
     async fn read_body(&self, output: GetObjectOutput, asked: Range<u64>) -> Result<Bytes, StoreError> {

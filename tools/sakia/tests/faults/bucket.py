@@ -14,8 +14,8 @@ import time
 
 sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "wire")]
 
-from claims import Claims
-from cluster import Cluster, arguments, wait_for
+from claims import run
+from cluster import arguments, wait_for
 from history import check_acknowledged, compare_replicas, read_all
 from load import Load
 
@@ -277,11 +277,4 @@ def test(cluster, claims):
 
 
 if __name__ == "__main__":
-    claims = Claims()
-    cluster = Cluster(ARGUMENTS, "bucket", ARGUMENTS.port_base)
-    try:
-        test(cluster, claims)
-    finally:
-        if claims.failed or sys.exc_info()[0] or cluster.process.poll() is None:
-            cluster.abandon()
-    claims.finish()
+    run(test, ARGUMENTS, "bucket")

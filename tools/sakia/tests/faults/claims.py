@@ -1,8 +1,11 @@
 """Claims of a fault test, each told in one line as it is judged; the last line counts them."""
 
+import random
 import sys
 import time
 import traceback
+
+from cluster import Cluster
 
 
 class Claims:
@@ -39,3 +42,22 @@ class Claims:
     def finish(self):
         print(f"{self.passed} passed, {self.failed} failed", flush=True)
         sys.exit(1 if self.failed else 0)
+
+
+def seed_of(arguments):
+    """The seed of the command line or a fresh one, told so that the run can be repeated."""
+    seed = arguments.seed if arguments.seed is not None else random.randrange(1 << 32)
+    print(f"seed {seed}", flush=True)
+    return seed
+
+
+def run(test, arguments, name, *more):
+    """Runs test(cluster, claims, *more) on a fresh cluster, leaves nothing of it running, and ends the script."""
+    claims = Claims()
+    cluster = Cluster(arguments, name, arguments.port_base)
+    try:
+        test(cluster, claims, *more)
+    finally:
+        if claims.failed or sys.exc_info()[0] or cluster.process.poll() is None:
+            cluster.abandon()
+    claims.finish()

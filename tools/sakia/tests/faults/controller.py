@@ -16,8 +16,8 @@ sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pard
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from claims import Claims
-from cluster import Cluster, arguments, wait_for
+from claims import run, seed_of
+from cluster import arguments, wait_for
 from history import check_acknowledged, read_all
 from load import Load
 
@@ -167,13 +167,4 @@ def test(cluster, claims, seed):
 
 
 if __name__ == "__main__":
-    seed = ARGUMENTS.seed if ARGUMENTS.seed is not None else random.randrange(1 << 32)
-    print(f"seed {seed}", flush=True)
-    claims = Claims()
-    cluster = Cluster(ARGUMENTS, "controller", ARGUMENTS.port_base)
-    try:
-        test(cluster, claims, seed)
-    finally:
-        if claims.failed or sys.exc_info()[0] or cluster.process.poll() is None:
-            cluster.abandon()
-    claims.finish()
+    run(test, ARGUMENTS, "controller", seed_of(ARGUMENTS))

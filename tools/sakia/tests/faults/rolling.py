@@ -12,8 +12,8 @@ import time
 
 sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "wire")]
 
-from claims import Claims
-from cluster import Cluster, arguments, wait_for
+from claims import run, seed_of
+from cluster import arguments, wait_for
 from history import check_acknowledged, compare_replicas, read_all
 from load import Load
 
@@ -98,13 +98,4 @@ def test(cluster, claims, seed):
 
 
 if __name__ == "__main__":
-    seed = ARGUMENTS.seed if ARGUMENTS.seed is not None else random.randrange(1 << 32)
-    print(f"seed {seed}", flush=True)
-    claims = Claims()
-    cluster = Cluster(ARGUMENTS, "rolling", ARGUMENTS.port_base)
-    try:
-        test(cluster, claims, seed)
-    finally:
-        if claims.failed or sys.exc_info()[0] or cluster.process.poll() is None:
-            cluster.abandon()
-    claims.finish()
+    run(test, ARGUMENTS, "rolling", seed_of(ARGUMENTS))
