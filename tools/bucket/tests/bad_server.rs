@@ -161,7 +161,7 @@ fn each_answer_to_a_put_is_told_apart() {
 
 #[test]
 fn one_call_is_one_attempt() {
-    let stand_in = StandIn::new(vec![error("503 S", "", "SlowDown")]);
+    let stand_in = StandIn::new(vec![error("503 S", "connection: close\r\n", "SlowDown")]);
     let store = stand_in.store();
     for _ in 0..5 {
         assert!(matches!(wait(store.put(put())), Err(StoreError::Retry { .. })));
@@ -183,7 +183,7 @@ fn a_create_is_conditional_unsigned_in_its_payload_and_without_a_trailing_checks
 
 #[test]
 fn a_host_clock_that_is_wrong_is_corrected_after_one_refusal() {
-    let skewed = error("403 F", "date: Mon, 01 Jan 2035 10:00:00 GMT\r\n", "RequestTimeTooSkewed");
+    let skewed = error("403 F", "connection: close\r\ndate: Mon, 01 Jan 2035 10:00:00 GMT\r\n", "RequestTimeTooSkewed");
     let stand_in = StandIn::new(vec![skewed, answer("200 OK", "etag: \"x\"\r\n", "")]);
     let store = stand_in.store();
     assert!(matches!(wait(store.put(put())), Err(StoreError::Retry { .. })));
